@@ -1,0 +1,83 @@
+"""Errors in one form: which parameter, what is allowed, what came. Traced values pass: they were checked when concrete."""
+
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def concrete(value: Any) -> bool:
+    """Whether `value` is a number or array whose entries can be looked at."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def shown(value: Any) -> str:
+    """What came, short enough for an error message."""
+    if isinstance(value, np.ndarray | jax.Array) and getattr(value, "ndim", 0) > 0:
+        return f"an array of shape {tuple(value.shape)} and type {value.dtype}"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def numeric(name: str, value: Any, allowed: str) -> np.ndarray:
+    """`value` as a float array, or a TypeError that says what is allowed."""
+    try:
+        array = np.asarray(value)
+        if array.dtype == object or array.dtype.kind not in "fiub":
+            raise TypeError
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be {allowed}; got {shown(value)}.") from None
+    return array.astype(float)
+
+
+def positive(name: str, value: Any, *, shape: str = "a positive number or one per parameter") -> None:
+    """Raises unless `value` is a finite positive number, or a vector of them."""
+    if not concrete(value):
+        return
+    array = numeric(name, value, shape)
+    if array.ndim > 1:
+        raise ValueError(f"{name} must be {shape}; got an array of shape {array.shape}.")
+    if array.size == 0 or not np.all(np.isfinite(array)) or np.any(array <= 0):
+        raise ValueError(f"{name} must be {shape}, finite; got {shown(value if array.ndim == 0 else array)}.")
+
+
+def number(name: str, value: Any, *, low: float = -np.inf, high: float = np.inf, low_open: bool = False) -> None:
+    """Raises unless `value` is one finite number between `low` and `high`."""
+    if not concrete(value):
+        return
+    interval = f"a number in {'(' if low_open or low == -np.inf else '['}{low:g}, {high:g}{')' if high == np.inf else ']'}"
+    array = numeric(name, value, interval)
+    if array.ndim:
+        raise ValueError(f"{name} must be {interval}; got an array of shape {array.shape}.")
+    x = float(array)
+    if not np.isfinite(x) or x < low or x > high or (low_open and x == low):
+        raise ValueError(f"{name} must be {interval}; got {shown(value)}.")
+
+
+def whole(name: str, value: Any, *, low: int, high: int | None = None) -> int:
+    """`value` as an int, or an error unless it is a whole number between `low` and `high`."""
+    allowed = f"a whole number of at least {low}" if high is None else f"a whole number between {low} and {high}"
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be {allowed}; got {shown(value)}.")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{name} must be {allowed}; got {value}.")
+    return int(value)
+
+
+def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
+    """Raises unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(sorted(allowed))}; got {shown(value)}.")
+
+
+def finite_array(name: str, value: Any, ndims: tuple[int, ...], shape: str) -> np.ndarray:
+    """`value` as a finite float array with one of `ndims` axes, or an error that names `shape`."""
+    array = numeric(name, value, f"an array of numbers of shape {shape}")
+    if array.ndim not in ndims:
+        raise ValueError(f"{name} must have shape {shape}; got {array.shape}.")
+    if array.size == 0:
+        raise ValueError(f"{name} must have shape {shape} with no empty axis; got {array.shape}.")
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite; got {int(np.sum(~np.isfinite(array)))} entries that are NaN or infinite.")
+    return array
