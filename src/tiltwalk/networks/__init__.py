@@ -1,0 +1,1 @@
+"""Networks on flat parameter vectors."""
