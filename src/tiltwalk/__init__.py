@@ -1,0 +1,42 @@
+"""Tiltwalk: neural-network ensembles as trajectories of models, trained by sampling and without gradients.
+
+Data flow one way, and the folders say so:
+
+    networks -> losses -> measure -> moves -> rules -> chain -> sampling -> run -> ensemble -> experiments, cli
+
+`PathMeasure(walk, loss, length)` is what is sampled; `sample(measure, s, ...)` samples it; `Ensemble(network, paths)`
+predicts. `exact.LinearPerceptron` is the closed form that everything is held against.
+"""
+
+from tiltwalk import chain, exact, losses, moves, noise, rules, schedules
+from tiltwalk._version import __version__
+from tiltwalk.measure import PathMeasure
+from tiltwalk.run import Run
+from tiltwalk.sampling import sample
+from tiltwalk.starts import Flat, Normal, Uniform
+from tiltwalk.types import ChainState, Decision, Noise, Proposal, StepInfo
+from tiltwalk.walks import OrnsteinUhlenbeck, RandomWalk
+
+__all__ = [
+    "ChainState",
+    "Decision",
+    "Flat",
+    "Noise",
+    "Normal",
+    "OrnsteinUhlenbeck",
+    "PathMeasure",
+    "Proposal",
+    "RandomWalk",
+    "Run",
+    "StepInfo",
+    "Uniform",
+    "__version__",
+    "chain",
+    "exact",
+    "losses",
+    "moves",
+    "noise",
+    "rules",
+    "sample",
+    "schedules",
+]

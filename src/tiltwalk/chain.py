@@ -1,0 +1,363 @@
+"""Chains: `init` and `step` as pure functions, and `advance`, which runs many steps of many chains in one compiled program.
+
+`init(measure, path) -> ChainState` and `step(key, state, s, ...) -> (ChainState, StepInfo)` are for one chain and go through
+`jit`, `vmap` and `scan` as they are. `advance` does what they do, `step` by `step`, with three things arranged for speed:
+the noise of many steps is drawn at once; chains are the last axis where models are small, so that the machine's vectors run
+over chains; and which move a step makes is decided once for all chains, so that a mixture stays a real branch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt32
+
+from tiltwalk import noise as noise_
+from tiltwalk.measure import PathMeasure
+from tiltwalk.pytree import pytree
+from tiltwalk.rules import Metropolis
+from tiltwalk.types import ChainState, Decision, Move, Noise, Part, Proposal, Rule, StepInfo
+
+Mixture = Sequence[tuple[Move, float]]
+
+SMALLEST_STEP = 1e-6
+
+
+def init(measure: PathMeasure, path: Float[Array, "tau d"]) -> ChainState:
+    """The state of a chain that is at `path`."""
+    return ChainState(path, measure.losses(path).astype(path.dtype))
+
+
+def step(
+    key: Any, state: ChainState, s: Any, *, measure: PathMeasure, moves: Mixture, rule: Rule | None = None
+) -> tuple[ChainState, StepInfo]:
+    """One step of one chain: choose a move of the mixture, propose, decide."""
+    words = noise_.seed(key)
+    rule = Metropolis() if rule is None else rule
+    dtype = state.path.dtype
+
+    def made_by(index: int, move: Move) -> Callable[[ChainState], tuple[ChainState, StepInfo]]:
+        def branch(state: ChainState) -> tuple[ChainState, StepInfo]:
+            parts = move.parts(measure.length)
+            noises = tuple(
+                noise_.step_noise(words, jnp.uint32(0), i, (*part.noise_shape(measure.length), measure.dim), dtype)
+                for i, part in enumerate(parts)
+            )
+            return make(state, noises, parts, measure, rule, s, index)
+
+        return branch
+
+    branches = [made_by(i, move) for i, (move, _) in enumerate(moves)]
+    if len(branches) == 1:
+        return branches[0](state)
+    return jax.lax.switch(_chosen(words, jnp.uint32(0), [w for _, w in moves]), branches, state)  # type: ignore[no-any-return]
+
+
+def make(
+    state: ChainState,
+    noises: tuple[Noise, ...],
+    parts: tuple[Part, ...],
+    measure: PathMeasure,
+    rule: Rule,
+    s: Any,
+    index: Any,
+) -> tuple[ChainState, StepInfo]:
+    """One move with its noise in hand: its parts are proposed and decided in turn."""
+    dtype = state.path.dtype
+    taken = ratio = evaluations = jnp.zeros((), dtype)
+    blocks = 0
+    s = jnp.asarray(s, dtype)
+    for part, noise in zip(parts, noises, strict=True):
+        proposal = part.propose(noise, state.path, measure)
+        decision = rule.decide(noise, measure, state, proposal, s)
+        state = put(state, proposal, decision)
+        taken += jnp.sum(decision.accepted.astype(dtype))
+        ratio += jnp.sum(decision.log_ratio)
+        evaluations += decision.evaluations
+        blocks += proposal.rows.shape[0]
+    return state, StepInfo(taken / blocks, ratio / blocks, jnp.asarray(index, jnp.int32), s, evaluations)
+
+
+def put(state: ChainState, proposal: Proposal, decision: Decision) -> ChainState:
+    """The state with the accepted blocks written into it."""
+    accepted = decision.accepted[:, None]
+    b, w = proposal.sites.shape
+    if proposal.first is not None and proposal.stride == 2 and w == 1:
+        chosen = slice(proposal.first, None, 2)
+        rows = jnp.where(accepted, proposal.rows[:, 0], state.path[chosen])
+        losses = jnp.where(decision.accepted, decision.losses[:, 0], state.losses[chosen])
+        return ChainState(
+            _interleaved(state.path, rows, proposal.first), _interleaved(state.losses, losses, proposal.first)
+        )
+    if b == 1 and proposal.count is None and proposal.stride == 1:
+        first = proposal.sites[0, 0]
+        old_rows = jax.lax.dynamic_slice_in_dim(state.path, first, w)
+        old_losses = jax.lax.dynamic_slice_in_dim(state.losses, first, w)
+        rows = jnp.where(accepted, proposal.rows[0], old_rows)
+        losses = jnp.where(decision.accepted, decision.losses[0], old_losses)
+        return ChainState(
+            jax.lax.dynamic_update_slice_in_dim(state.path, rows, first, 0),
+            jax.lax.dynamic_update_slice_in_dim(state.losses, losses, first, 0),
+        )
+    old_rows = jnp.take(state.path, proposal.sites, axis=0, mode="clip")
+    old_losses = jnp.take(state.losses, proposal.sites, mode="clip")
+    rows = jnp.where(accepted[..., None], proposal.rows, old_rows)
+    losses = jnp.where(accepted, decision.losses, old_losses)
+    sites = proposal.sites
+    if proposal.count is not None:
+        sites = jnp.where(jnp.arange(w) < proposal.count, sites, state.path.shape[0])  # out of range: not written
+    return ChainState(
+        state.path.at[sites].set(rows, mode="drop", unique_indices=proposal.count is None),
+        state.losses.at[sites].set(losses, mode="drop", unique_indices=proposal.count is None),
+    )
+
+
+def _interleaved(old: Array, new: Array, first: int) -> Array:
+    """`old` with `new` at `first, first + 2, ...`: a copy in one pass, where a scatter would go row by row."""
+    length = old.shape[0]
+    if length == 1:
+        return new
+    other = old[1 - first :: 2]
+    even, odd = (new, other) if first == 0 else (other, new)
+    if length % 2:
+        odd = jnp.concatenate([odd, even[-1:]])
+    return jnp.stack([even, odd], 1).reshape(2 * even.shape[0], *old.shape[1:])[:length]
+
+
+def _chosen(words: UInt32[Array, " 2"], steps: Any, weights: Sequence[Any]) -> Int[Array, ...]:
+    bounds = jnp.cumsum(jnp.asarray(weights, jnp.float32))
+    return jnp.searchsorted(bounds / bounds[-1], noise_.move_choice(words, steps), side="right").clip(
+        0, len(weights) - 1
+    )
+
+
+# ---- many steps of many chains ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The static shape of a run: what is compiled. `draws * blocks` blocks of `steps` steps make a unit of `draws` draws.
+
+    Either a block holds several draws (`blocks == 1`, `steps = draws * thin`) or a draw takes several blocks (`draws == 1`).
+    `room` is the number of draws for which the program has space. `target` is the acceptance to tune to, or None.
+    """
+
+    draws: int
+    blocks: int
+    steps: int
+    room: int
+    last: bool
+    keep: Callable[[ChainState], Any] | None
+    target: float | None
+
+    @property
+    def unit(self) -> int:
+        """Steps a unit."""
+        return self.blocks * self.steps
+
+
+@pytree
+class Carry:
+    """The chains as they travel from unit to unit: `c` chains, on the last axis or the first."""
+
+    state: ChainState
+    steps: Float[Array, "moves c"]
+
+
+@pytree
+class Tally:
+    """Counts of one call of `advance`: per move and chain, the sum of acceptances; per move, steps; models evaluated."""
+
+    accepted: Float[Array, "moves c"]
+    made: Float[Array, " moves"]
+    evaluations: Float[Array, ""]
+
+
+def words_per_step(measure: PathMeasure, moves: Sequence[Move]) -> int:
+    """Random numbers that a step of one chain needs, at most."""
+
+    def of(move: Move) -> int:
+        shapes = [part.noise_shape(measure.length) for part in move.parts(measure.length)]
+        return sum(b * w * measure.dim + b for b, w in shapes)
+
+    return max(of(move) for move in moves)
+
+
+@functools.partial(jax.jit, static_argnames=("plan",))
+def advance(
+    plan: Plan,
+    words: UInt32[Array, " 2"],
+    chains: UInt32[Array, " c"],
+    first_step: UInt32[Array, ""],
+    units: Int[Array, ""],
+    s: Float[Array, " n"],
+    carry: Carry,
+    measure: PathMeasure,
+    moves: tuple[Move, ...],
+    weights: Float[Array, " moves"],
+    rule: Rule,
+) -> tuple[Carry, Tally, Any]:
+    """Runs `units` units from step number `first_step`, with the tilt `s[i]` at step `first_step + i`; returns what was kept.
+
+    `units` is traced, so that a run in pieces of any size is one program. Kept draws fill the front of a buffer of `room`.
+    """
+    ax = -1 if plan.last else 0
+    dtype = carry.state.path.dtype
+    length, dim = measure.length, measure.dim
+    parts_shapes = [tuple((*p.noise_shape(length), dim) for p in m.parts(length)) for m in moves]
+    alike = all(shapes == parts_shapes[0] for shapes in parts_shapes)
+    tuned = plan.target is not None
+    steps_ax = Carry(ChainState(ax, ax), -1)  # type: ignore[arg-type]
+
+    def noises(steps: UInt32[Array, " k"], shapes: tuple[tuple[int, int, int], ...]) -> tuple[Noise, ...]:
+        return tuple(
+            noise_.steps_noise(words, steps, i, shape, chains, last=plan.last, dtype=dtype)
+            for i, shape in enumerate(shapes)
+        )
+
+    def branch(index: int) -> Callable[..., tuple[Carry, Array, Array]]:
+        def of_chain(one: Carry, noise: tuple[Noise, ...], tilt: Array) -> tuple[ChainState, Array, Array]:
+            move = dataclasses.replace(moves[index], step=one.steps[index].astype(dtype))  # type: ignore[type-var]
+            state, info = make(one.state, noise, move.parts(length), measure, rule, tilt, index)
+            return state, info.accepted, info.evaluations
+
+        noise_ax = Noise(ax, ax, None, None)  # type: ignore[arg-type]
+
+        def many(
+            carry: Carry, noise: tuple[Noise, ...] | None, number: Array, tilt: Array
+        ) -> tuple[Carry, Array, Array]:
+            if noise is None:
+                noise = jax.tree.map(lambda x: x[0], noises(number[None], parts_shapes[index]))
+            vmapped = jax.vmap(
+                of_chain,
+                in_axes=(steps_ax, (noise_ax,) * len(noise), None),
+                out_axes=(ChainState(ax, ax), -1, -1),  # type: ignore[arg-type]
+            )
+            state, accepted, evaluations = vmapped(carry, noise, tilt)
+            steps = carry.steps
+            if tuned:
+                gain = (number.astype(jnp.float32) + 1) ** -0.6
+                moved = steps[index] * jnp.exp(gain * (accepted - plan.target))
+                steps = steps.at[index].set(jnp.clip(moved, SMALLEST_STEP, 1).astype(steps.dtype))
+            return Carry(state, steps), accepted, jnp.mean(evaluations)
+
+        return many
+
+    branches = [branch(i) for i in range(len(moves))]
+
+    def one_step(carried: tuple[Carry, Tally], x: Any) -> tuple[tuple[Carry, Tally], None]:
+        carry, tally = carried
+        noise, number, tilt, index = x
+        if len(moves) == 1:
+            carry, accepted, evaluations = branches[0](carry, noise, number, tilt)
+            counted = Tally(tally.accepted + accepted, tally.made + 1, tally.evaluations + evaluations)
+        else:
+            carry, accepted, evaluations = jax.lax.switch(index, branches, carry, noise, number, tilt)
+            counted = Tally(
+                tally.accepted.at[index].add(accepted), tally.made.at[index].add(1), tally.evaluations + evaluations
+            )
+        return (carry, counted), None
+
+    def kept(carry: Carry) -> Any:
+        if plan.keep is None:
+            return None
+        out = jax.vmap(plan.keep, in_axes=(ChainState(ax, ax),), out_axes=ax)  # type: ignore[arg-type]
+        return out(carry.state)
+
+    def block(carried: tuple[Carry, Tally], start: Array) -> tuple[tuple[Carry, Tally], Any]:
+        """`steps` steps from `start`, and a draw after every `steps / draws` of them where a block holds draws."""
+        index = start + jnp.arange(plan.steps, dtype=jnp.uint32)
+        numbers = first_step + index
+        tilts = jax.lax.dynamic_slice_in_dim(s, start.astype(jnp.int32), plan.steps)
+        which = _chosen(words, numbers, weights) if len(moves) > 1 else jnp.zeros(plan.steps, jnp.int32)
+        noise = _materialised(lambda: noises(numbers, parts_shapes[0]), plan.steps, units) if alike else None
+        xs = (noise, numbers, tilts, which)
+        if plan.blocks > 1 or plan.keep is None:
+            return jax.lax.scan(one_step, carried, xs)
+        thin = plan.steps // plan.draws
+        if thin == 1:
+
+            def step_and_keep(carried: Any, x: Any) -> Any:
+                carried, _ = one_step(carried, x)
+                return carried, kept(carried[0])
+
+            return jax.lax.scan(step_and_keep, carried, xs)
+        xs = jax.tree.map(lambda x: x.reshape(plan.draws, thin, *x.shape[1:]), xs)
+
+        def draw(carried: Any, x: Any) -> Any:
+            carried, _ = jax.lax.scan(one_step, carried, x)
+            return carried, kept(carried[0])
+
+        return jax.lax.scan(draw, carried, xs)
+
+    def unit(i: Array, carried: tuple[Carry, Tally, Any]) -> tuple[Carry, Tally, Any]:
+        carry, tally, buffer = carried
+        start = i.astype(jnp.uint32) * plan.unit
+        if plan.blocks > 1:
+            starts = start + plan.steps * jnp.arange(plan.blocks, dtype=jnp.uint32)
+            (carry, tally), _ = jax.lax.scan(block, (carry, tally), starts)
+            found = jax.tree.map(lambda x: x[None], kept(carry))
+        else:
+            (carry, tally), found = block((carry, tally), start)
+        if plan.keep is not None:
+            buffer = jax.tree.map(
+                lambda b, x: jax.lax.dynamic_update_slice_in_dim(b, x, i * plan.draws, 0), buffer, found
+            )
+        return carry, tally, buffer
+
+    shapes = jax.eval_shape(kept, carry)
+    buffer = jax.tree.map(lambda x: jnp.zeros((plan.room, *x.shape), x.dtype), shapes)
+    nothing = Tally(jnp.zeros((len(moves), chains.shape[0]), dtype), jnp.zeros(len(moves), dtype), jnp.zeros((), dtype))
+    return jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))
+
+
+def _materialised(draw: Callable[[], Any], steps: int, units: Array) -> Any:
+    """The result of `draw`, written to memory before it is used.
+
+    The compiler takes a loop over several steps as a border; for a single step it would draw each number anew in every
+    place that uses it, unless the border is a loop whose length it cannot know.
+    """
+    if steps > 1:
+        return draw()
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(draw))
+    return jax.lax.fori_loop(0, jnp.minimum(units, 1), lambda _, __: draw(), empty)
+
+
+def plan_for(
+    measure: PathMeasure,
+    moves: Sequence[Move],
+    *,
+    draws: int,
+    thin: int,
+    chains: int,
+    last: bool,
+    keep: Callable[[ChainState], Any] | None,
+    target: float | None,
+    budget: int = 2**19,
+    room_bytes: int = 2**25,
+) -> Plan:
+    """A plan for up to `draws` draws of `thin` steps each, whose noise for one block stays within `budget` numbers."""
+    most = int(max(1, min(4096, budget // max(1, words_per_step(measure, moves) * chains))))
+    if thin <= most:
+        upper = max(1, min(draws, most // thin))
+        # a number of draws a block that divides all of them spares a second program for the rest
+        best = max(range(max(1, upper // 2), upper + 1), key=lambda g: (-(draws % g), g))
+        group, blocks, steps = best, 1, best * thin
+    else:
+        steps = max(k for k in range(1, most + 1) if thin % k == 0)
+        group, blocks = 1, thin // steps
+    size = 1
+    if keep is not None:
+        one = ChainState(
+            jax.ShapeDtypeStruct((measure.length, measure.dim), np.float32),
+            jax.ShapeDtypeStruct((measure.length,), np.float32),
+        )  # type: ignore[arg-type]
+        size = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(keep, one)))
+    room = max(group, min(draws // group * group, room_bytes // max(1, size * chains) // group * group))
+    return Plan(group, blocks, steps, room, last, keep, target)

@@ -1,0 +1,85 @@
+"""The measure that is sampled: paths of a walk, tilted towards a low time-integrated loss,
+
+    P_{sigma,s}(path) ∝ walk(path) * exp(-s * sum_t L(theta_t)).
+
+There is no `s` inside: it is an argument of every step, so that annealing, ladders and sweeps over `s` are one mechanism.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from tiltwalk import check
+from tiltwalk.pytree import pytree, static
+from tiltwalk.types import Loss, Proposal
+from tiltwalk.walks import Walk
+
+
+@pytree
+class PathMeasure:
+    """Paths of `length` models under `walk`, with `loss` to tilt by."""
+
+    walk: Walk
+    loss: Loss
+    length: int = static()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.walk, Walk):
+            raise TypeError(
+                f"PathMeasure.walk must be a walk such as RandomWalk(sigma) or OrnsteinUhlenbeck(sigma, pull); "
+                f"got {check.shown(self.walk)}."
+            )
+        check.whole("PathMeasure.length", self.length, low=1)
+        if not callable(self.loss) or not hasattr(self.loss, "dim"):
+            raise TypeError(
+                "PathMeasure.loss must be a loss with `dim`, called as loss(thetas) with thetas of shape (m, dim): see "
+                f"tiltwalk.losses, or wrap a function in losses.Function or losses.BlackBox; got {check.shown(self.loss)}."
+            )
+        self.walk.check_dim(self.loss.dim)
+        made = jax.eval_shape(self.loss, jax.ShapeDtypeStruct((3, self.loss.dim), jnp.zeros(0).dtype))
+        shape = getattr(made, "shape", None)
+        if shape != (3,):
+            raise ValueError(
+                f"PathMeasure.loss must return one number a model, shape (m,), for thetas of shape (m, {self.loss.dim}); "
+                f"for m = 3 it returned {'shape ' + str(shape) if shape is not None else check.shown(made)}."
+            )
+
+    @property
+    def dim(self) -> int:
+        """The number of parameters of a model."""
+        return self.loss.dim
+
+    def draw(self, key: PRNGKeyArray, first: Any = None) -> Float[Array, "tau d"]:
+        """A path of the walk, before any tilt; a flat start needs the `first` model."""
+        return self.walk.draw(key, self.length, self.dim, first)
+
+    def losses(self, path: Float[Array, "tau d"]) -> Float[Array, " tau"]:
+        """The loss of each model of a path."""
+        return self.loss(path)
+
+    def log_walk(self, path: Float[Array, "tau d"]) -> Float[Array, ""]:
+        """The log density of a path before the tilt (where the start is flat, given the first model)."""
+        return self.walk.log_density(path)
+
+    def log_density(self, path: Float[Array, "tau d"], s: Any) -> Float[Array, ""]:
+        """The log density of a path with the tilt, but for the constant `log Z(s)`."""
+        return self.log_walk(path) - s * jnp.sum(self.losses(path))
+
+    def evaluate(self, proposal: Proposal) -> tuple[Float[Array, "b w"], Float[Array, ""]]:
+        """The losses of the proposed models, and how many were evaluated; padding costs nothing and counts as 0."""
+        b, w, d = proposal.rows.shape
+        dtype = proposal.rows.dtype
+        if proposal.count is None:
+            return self.loss(proposal.rows.reshape(b * w, d)).reshape(b, w).astype(dtype), jnp.asarray(b * w, dtype)
+        rows = proposal.rows[0]
+
+        def body(j: Array, found: Array) -> Array:
+            value = self.loss(jax.lax.dynamic_slice_in_dim(rows, j, 1)).astype(dtype)
+            return jax.lax.dynamic_update_slice_in_dim(found, value, j, 0)
+
+        found = jax.lax.fori_loop(0, proposal.count, body, jnp.zeros(w, dtype))
+        return found[None], proposal.count.astype(dtype)

@@ -1,0 +1,76 @@
+"""What all moves share: the partial refresh, the random subset of parameters, and the parts of a windowed proposal.
+
+Partial refresh (Crank-Nicolson): from a conditional law of the walk with mean `m` and a draw of the deviation `e`,
+
+    new = m + sqrt(1 - step^2) (old - m) + step * e,
+
+which is reversible with respect to the walk for every `step` in (0, 1]; `step = 1` draws afresh, as the paper does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from tiltwalk import check
+from tiltwalk.measure import PathMeasure
+from tiltwalk.types import Noise, Proposal
+
+
+def check_settings(name: str, step: Any, fraction: Any) -> None:
+    """Raises unless `step` and `fraction` are in (0, 1]."""
+    check.number(f"{name}.step", step, low=0, high=1, low_open=True)
+    check.number(f"{name}.fraction", fraction, low=0, high=1, low_open=True)
+
+
+def refresh(
+    old: Float[Array, "n d"], mean: Float[Array, "n d"], deviation: Float[Array, "n d"], step: Any
+) -> Float[Array, "n d"]:
+    """`m + sqrt(1 - step^2)(old - m) + step * e`."""
+    step = jnp.asarray(step, old.dtype)
+    return mean + jnp.sqrt(1 - step * step) * (old - mean) + step * deviation
+
+
+def only_some(new: Float[Array, "n d"], old: Float[Array, "n d"], noise: Noise, fraction: float) -> Float[Array, "n d"]:
+    """`new` in a random subset of parameters, `old` in the others; the walk moves parameters independently, so this is exact."""
+    if fraction == 1:
+        return new
+    chosen = jax.random.uniform(noise.shared_key(), (new.shape[-1],)) < fraction
+    return jnp.where(chosen, new, old)
+
+
+def windowed(
+    noise: Noise,
+    path: Float[Array, "tau d"],
+    measure: PathMeasure,
+    first: Int[Array, ""],
+    count: Int[Array, ""] | None,
+    step: Any,
+    fraction: float,
+) -> Proposal:
+    """New values for `count` (or all `w`) consecutive models from `first`, given all others."""
+    width = noise.normal.shape[1]
+    first = jnp.asarray(first, jnp.int32)
+    mean, deviation = measure.walk.window(path, first, noise.normal[0], count)
+    sites = first + jnp.arange(width, dtype=jnp.int32)
+    if count is None:
+        old = jax.lax.dynamic_slice_in_dim(path, first, width)
+    else:
+        old = jnp.take(path, sites, axis=0, mode="clip")
+    new = only_some(refresh(old, mean, deviation, step), old, noise, fraction)
+    correction = measure.walk.log_correction(path[0], new[0])
+    if correction is None:
+        correction = jnp.zeros((), path.dtype)
+    else:
+        correction = jnp.where(first == 0, correction, 0)
+    return Proposal(
+        sites[None], new[None], correction[None].astype(path.dtype), count, stride=None if count is not None else 1
+    )
+
+
+def pick(number: Float[Array, ""], among: Any) -> Int[Array, ""]:
+    """A whole number from 0 to `among - 1` from a uniform one in (0, 1)."""
+    return jnp.minimum((number * among).astype(jnp.int32), among - 1)

@@ -1,0 +1,104 @@
+"""Schedules of the tilt: functions of the step, `schedule(step) -> s`, for a step or an array of steps.
+
+A schedule is a frozen value without state: the same step always has the same `s`, so a run that is resumed has the schedule
+it was started with. Past its end a schedule keeps its last value. They join with `then`:
+
+>>> import tiltwalk as tw
+>>> warm = tw.schedules.linear(0.0, 10.0, steps=100).then(tw.schedules.constant(10.0), after=100)
+>>> [float(warm(t)) for t in (0, 50, 100, 500)]
+[0.0, 5.0, 10.0, 10.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiltwalk import check
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A tilt for every step. Build one with the functions of this module, or from your own function of an array of steps."""
+
+    function: Callable[[np.ndarray], np.ndarray]
+    text: str
+
+    def __call__(self, step: Any) -> np.ndarray:
+        return np.asarray(self.function(np.asarray(step, dtype=float)), dtype=float)
+
+    def then(self, other: Schedule, after: int) -> Schedule:
+        """This schedule for the first `after` steps, then `other` from its own step 0."""
+        check.whole("Schedule.then.after", after, low=1)
+        if not isinstance(other, Schedule):
+            raise TypeError(f"Schedule.then.other must be a schedule; got {check.shown(other)}.")
+        return Schedule(
+            lambda step: np.where(step < after, self(step), other(np.maximum(step - after, 0))),
+            f"{self.text} for {after} steps, then {other.text}",
+        )
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.text})"
+
+
+def constant(s: float) -> Schedule:
+    """The same `s` at every step."""
+    check.number("constant.s", s, low=0)
+    value = float(s)
+    return Schedule(lambda step: np.full(step.shape, value), f"s = {value:g}")
+
+
+def linear(a: float, b: float, steps: int) -> Schedule:
+    """From `a` at step 0 to `b` at step `steps`, in equal differences."""
+    check.number("linear.a", a, low=0)
+    check.number("linear.b", b, low=0)
+    check.whole("linear.steps", steps, low=1)
+    return Schedule(
+        lambda step: a + (b - a) * np.clip(step / steps, 0, 1), f"linear from {a:g} to {b:g} in {steps} steps"
+    )
+
+
+def geometric(a: float, b: float, steps: int) -> Schedule:
+    """From `a` at step 0 to `b` at step `steps`, in equal ratios; both above 0."""
+    check.number("geometric.a", a, low=0, low_open=True)
+    check.number("geometric.b", b, low=0, low_open=True)
+    check.whole("geometric.steps", steps, low=1)
+    return Schedule(
+        lambda step: a * (b / a) ** np.clip(step / steps, 0, 1), f"geometric from {a:g} to {b:g} in {steps} steps"
+    )
+
+
+def staircase(values: Sequence[float], steps_each: int) -> Schedule:
+    """`values` in turn, each for `steps_each` steps; the last one stays."""
+    stairs = check.finite_array("staircase.values", values, (1,), "(k,)")
+    if np.any(stairs < 0):
+        raise ValueError(f"staircase.values must be at least 0; got {float(stairs.min()):g}.")
+    check.whole("staircase.steps_each", steps_each, low=1)
+    return Schedule(
+        lambda step: stairs[np.clip((step // steps_each).astype(int), 0, stairs.size - 1)],
+        f"staircase over {', '.join(f'{v:g}' for v in stairs)}, {steps_each} steps each",
+    )
+
+
+def as_schedule(s: Any, steps: int) -> Schedule:
+    """`s` as a schedule: a number, an array with one value a step (`steps` of them), or a schedule itself."""
+    if isinstance(s, Schedule):
+        return s
+    if callable(s):
+        return Schedule(
+            lambda step: np.broadcast_to(np.asarray(s(step), float), step.shape), getattr(s, "__name__", "s")
+        )
+    array = check.numeric("s", s, "a number of at least 0, an array over steps, or a schedule")
+    if array.ndim == 0:
+        check.number("s", s, low=0)
+        return constant(float(array))
+    if array.shape != (steps,):
+        raise ValueError(
+            f"s must be a number, a schedule, or one value for each of burn_in + steps = {steps} steps; got shape {array.shape}."
+        )
+    if not np.all(np.isfinite(array)) or np.any(array < 0):
+        raise ValueError("s must be finite and at least 0 at every step; got a value that is not.")
+    return Schedule(lambda step: array[np.clip(step.astype(int), 0, steps - 1)], f"{steps} given values")
