@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -118,9 +118,15 @@ class Network:
         if jnp.ndim(thetas) != 2 or jnp.shape(thetas)[1] != self.dim:
             raise ValueError(f"Network.apply_many: thetas must have shape (m, {self.dim}); got {jnp.shape(thetas)}.")
         if self.program is not None:
-            return plain.forward_many(self.program, jnp.asarray(thetas), X)
-        assert self.adapted is not None
-        return self.adapted.forward_many(jnp.asarray(thetas), X)  # type: ignore[no-any-return]
+            return plain.forward_many(self.program, jnp.asarray(thetas), jnp.asarray(X))
+        return self.forward_many(jnp.asarray(thetas), X)
+
+    def forward_many(self, thetas: Float[Array, "m d"], X: Float[Array, "n ..."]) -> Float[Array, "m n k"]:
+        """`apply_many` on one block of samples and one group of models: all at once, nothing checked."""
+        if self.adapted is not None:
+            return self.adapted.forward_many(thetas, X)  # type: ignore[no-any-return]
+        assert self.program is not None
+        return jax.vmap(partial(plain.forward, self.program), (0, None))(thetas, X)
 
     def flatten(self, params: Any) -> Float[Array, " d"]:
         """Weights as one vector: from a mapping with the names of `layout`, or from the other library's own form."""
@@ -128,14 +134,11 @@ class Network:
             return self.adapted.flatten(params)  # type: ignore[no-any-return]
         if not isinstance(params, Mapping) or set(params) != set(self.layout):
             raise ValueError(
-                f"Network.flatten: params must be a mapping with the names {', '.join(self.layout)}; "
-                f"got {_names(params)}."
+                f"Network.flatten: params must be a mapping with the names {', '.join(self.layout)}; got {_names(params)}."
             )
         for p in self.parameters:
             if jnp.shape(params[p.name]) != p.shape:
-                raise ValueError(
-                    f"Network.flatten: {p.name} must have shape {p.shape}; got {jnp.shape(params[p.name])}."
-                )
+                raise ValueError(f"Network.flatten: {p.name} must have shape {p.shape}; got {jnp.shape(params[p.name])}.")
         return jnp.concatenate([jnp.ravel(jnp.asarray(params[p.name], dtype=float)) for p in self.parameters])
 
     def unflatten(self, theta: Float[Array, " d"]) -> Any:
@@ -165,9 +168,7 @@ def sequential(input_shape: Sequence[int], layers: Sequence[Any], *, initialiser
     check.one_of("sequential.initialiser", initialiser, INITIALISERS)
     outside = tuple(check.whole("sequential.input_shape", int(n), low=1) for n in input_shape)
     if len(outside) not in (1, 3):
-        raise ValueError(
-            f"sequential.input_shape must be (features,) or (height, width, channels); got {tuple(input_shape)}."
-        )
+        raise ValueError(f"sequential.input_shape must be (features,) or (height, width, channels); got {tuple(input_shape)}.")
     shape: Shape = outside if len(outside) == 1 else (outside[2], outside[0], outside[1])
     program, parameters, start, counted = tuple(layers), [], 0, 0
     for layer in program:

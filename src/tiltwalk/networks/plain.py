@@ -157,9 +157,7 @@ def _window_rows(weight: Float[Array, "k k c f"], window: int) -> Float[Array, "
     """The kernel at each of the `window**2` places of a larger patch: rows (place, filter), columns (y, x, channel)."""
     k, _, channels, filters = weight.shape
     spare = window - 1
-    places = [
-        jnp.pad(weight, ((y, spare - y), (x, spare - x), (0, 0), (0, 0))) for y in range(window) for x in range(window)
-    ]
+    places = [jnp.pad(weight, ((y, spare - y), (x, spare - x), (0, 0), (0, 0))) for y in range(window) for x in range(window)]
     return (
         jnp.stack(places)
         .reshape(window**2, (k + spare) ** 2 * channels, filters)

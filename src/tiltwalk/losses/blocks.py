@@ -1,0 +1,275 @@
+"""Many models on one data set: data in blocks that stay in cache, a few models at a time, nothing copied per model.
+
+Data are stored once, in blocks: samples last for layer programs on a CPU, `X (blocks, channels, height, width, n)` or
+`(blocks, features, n)`; samples first for everything else, `(blocks, n, ...)`. The last block is filled up with samples of
+weight 0. Models are taken in groups and, for each group, the blocks one after another: memory grows with one block and one
+group, whatever the number of models and samples. Under `vmap` all rows of all chains become the rows of one evaluation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Float
+
+from tiltwalk.networks import Network, plain
+from tiltwalk.networks.layers import Conv, shapes
+from tiltwalk.pytree import pytree, static
+
+Head = Callable[[Any, Any, Any], Any]
+"""`(outputs, y, log_noise) -> losses (n,)` of one model on one block; outputs `(k, n)` or `(n, k)`, as the data lie."""
+
+
+@pytree
+class Data:
+    """Samples in blocks. `weight` is 0 for filling; `log_noise` belongs to the Gaussian likelihood."""
+
+    X: Float[Array, "blocks ..."]
+    y: Any
+    weight: Float[Array, "blocks n"]
+    log_noise: Any = None
+    last: bool = static(default=False)
+
+    @property
+    def block(self) -> int:
+        return self.weight.shape[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is computed, without data: structure that decides what is compiled. `learnt`: theta ends in the log noise."""
+
+    network: Network
+    head: Head
+    learnt: bool = False
+    group: int = 4
+    kind: Any = None
+
+
+def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str = "sum") -> Any:
+    """Weighted losses of models: their `"sum"` over samples (m,), `"each"` (m, samples), or `"gradient"`: sum and gradient.
+
+    The only door between a loss and what computes it. A compiled kernel, where there is one, is taken here.
+    """
+    native = _native(task, data, want)
+    run = partial(native.evaluate if native else _plain, task, want=want)
+    return in_rows(run, data, thetas)
+
+
+def in_rows(run: Callable[[Any, Any], Any], data: Any, thetas: Float[Array, "m d"]) -> Any:
+    """`run(data, thetas)`, which under any number of `vmap`s is one call with all rows; data that vary are looped over."""
+
+    @custom_vmap
+    def rows(data: Any, thetas: Any) -> Any:
+        return run(data, thetas)
+
+    @rows.def_vmap
+    def _(size: int, batched: Any, data: Any, thetas: Any) -> Any:
+        data_batched, thetas_batched = batched
+        if any(jax.tree.leaves(data_batched)):
+            out = _looped(rows, size, batched, data, thetas)
+        elif thetas_batched:
+            flat = rows(data, thetas.reshape(-1, thetas.shape[-1]))
+            out = jax.tree.map(lambda a: a.reshape(size, thetas.shape[1], *a.shape[1:]), flat)
+        else:  # pragma: no cover - vmap calls a rule only where something is batched
+            raise AssertionError
+        return out, jax.tree.map(lambda _: True, out)
+
+    return rows(data, thetas)
+
+
+def _looped(rows: Any, size: int, batched: Any, data: Any, thetas: Any) -> Any:
+    leaves, treedef = jax.tree.flatten((data, thetas))
+    which = jax.tree.leaves(batched)
+    varying = [a for a, b in zip(leaves, which, strict=True) if b]
+
+    def one(mine: list[Any]) -> Any:
+        mine = list(mine)
+        full = [mine.pop(0) if b else a for a, b in zip(leaves, which, strict=True)]
+        return rows(*jax.tree.unflatten(treedef, full))
+
+    return jax.lax.map(one, varying)
+
+
+def _native(task: Task, data: Data, want: str) -> Any:
+    """The compiled kernel, where it is built and says that it knows this task."""
+    if task.network.program is None or not data.last:
+        return None
+    try:
+        native: Any = importlib.import_module("tiltwalk.native")
+    except ImportError:
+        return None
+    return native if native.supports(task, data, want) else None
+
+
+# ---- plain JAX ----
+
+
+def _plain(task: Task, data: Data, thetas: Float[Array, "m d"], want: str) -> Any:
+    m = thetas.shape[0]
+    groups, size = even_groups(m, task.group)
+    run = partial(_group, task, data, want=want)
+    if groups == 1:
+        return run(thetas)
+    filled = jnp.concatenate([thetas, jnp.broadcast_to(thetas[-1:], (groups * size - m, thetas.shape[1]))])
+    out = jax.lax.map(run, filled.reshape(groups, size, -1))
+    return jax.tree.map(lambda a: a.reshape(groups * size, *a.shape[2:])[:m], out)
+
+
+def even_groups(m: int, wanted: int) -> tuple[int, int]:
+    """Number and size of groups for `m` models: close to the wanted size, with the least filling."""
+    if m <= wanted:
+        return 1, m
+    sizes = range(max(1, (wanted + 1) // 2), wanted + wanted // 4 + 1)
+    size = min(sizes, key=lambda g: (-(-m // g) * g - m, abs(g - wanted)))
+    return -(-m // size), size
+
+
+def _group(task: Task, data: Data, thetas: Float[Array, "g d"], want: str) -> Any:
+    """All blocks, one after another, for a group of models."""
+    dtype = thetas.dtype
+    each = _block_losses(task, data, thetas)
+    if want == "gradient":
+        value_and_grad = _block_gradients(task, data, thetas)
+    blocks = (data.X, data.y, data.weight)
+
+    def add(total: Any, block: Any) -> Any:
+        if want == "each":
+            return total, each(block)
+        found = value_and_grad(block) if want == "gradient" else jnp.sum(each(block), 1)
+        return jax.tree.map(jnp.add, total, found), None
+
+    zero: Any = jnp.zeros(thetas.shape[0], dtype)
+    if want == "gradient":
+        zero = (zero, jnp.zeros_like(thetas))
+    if data.weight.shape[0] == 1:
+        total, losses = add(zero, jax.tree.map(lambda a: a[0], blocks))
+        losses = None if losses is None else losses[None]
+    else:
+        total, losses = jax.lax.scan(add, zero, blocks)
+    if want == "each":
+        return jnp.moveaxis(losses, 0, 1).reshape(thetas.shape[0], -1)
+    return total
+
+
+def _block_losses(task: Task, data: Data, thetas: Float[Array, "g d"]) -> Callable[[Any], Any]:
+    """A function of one block that gives the weighted losses `(g, n)` of the models of a group."""
+    network, log_noise = task.network, data.log_noise
+    if task.learnt:
+        thetas, log_noise = thetas[:, :-1], thetas[:, -1]
+    noise_axis = 0 if task.learnt else None
+    program = network.program
+    if program is not None and data.last:
+        prepared = jax.vmap(partial(plain.prepare, program))(thetas)
+
+        def outputs(x: Any) -> Any:
+            return jax.vmap(lambda p: plain.forward_last(program, p, x))(prepared)
+
+    else:
+
+        def outputs(x: Any) -> Any:
+            return network.forward_many(thetas, x)
+
+    def losses(block: Any) -> Any:
+        x, y, weight = block
+        x = x.astype(thetas.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+        found = jax.vmap(task.head, (0, None, noise_axis))(outputs(x), y, log_noise)
+        # where, and not a product: filling must not turn an infinite loss into NaN
+        return jnp.where(weight > 0, found.astype(thetas.dtype) * weight.astype(thetas.dtype), 0)
+
+    return losses
+
+
+def _block_gradients(task: Task, data: Data, thetas: Float[Array, "g d"]) -> Callable[[Any], Any]:
+    def value_and_grad(block: Any) -> Any:
+        def total(thetas: Any) -> Any:
+            found = jnp.sum(_block_losses(task, data, thetas)(block), 1)
+            return jnp.sum(found), found
+
+        grad, found = jax.grad(total, has_aux=True)(thetas)
+        return found, grad
+
+    return value_and_grad
+
+
+# ---- layout ----
+
+
+def lies_last(network: Network) -> bool:
+    """Whether the data of this network lie samples last: layer programs on a CPU."""
+    return network.program is not None and jax.default_backend() == "cpu"
+
+
+def split(network: Network, X: Any, y: Any, weight: Any, block: int, log_noise: Any = None) -> Data:
+    """Samples in blocks of `block`, the last one filled up with weight 0."""
+    last, n = lies_last(network), X.shape[0]
+    count = max(1, -(-n // block))
+    block = min(block, n)
+    filling = count * block - n
+
+    def cut(a: Any, more: Any) -> Any:
+        xp = np if isinstance(a, np.ndarray) else jnp
+        more = xp.broadcast_to(more, (filling, *a.shape[1:])).astype(a.dtype)
+        return xp.concatenate([a, more]).reshape(count, block, *a.shape[1:])
+
+    # filled with copies of the first sample, which no network and no per-sample loss can mind
+    X, y, weight = cut(X, X[:1]), cut(y, y[:1]), cut(weight, 0)
+    if last:
+        X = X.transpose(0, 2, 1) if X.ndim == 3 else X.transpose(0, 4, 2, 3, 1)
+        y = y.swapaxes(1, 2) if y.ndim == 3 else y
+    return Data(jnp.asarray(X), jnp.asarray(y), jnp.asarray(weight), log_noise, last)
+
+
+def take(data: Data, indices: Any, block: int) -> Data:
+    """The samples at `indices` (positions in the order in which the data were given), in new blocks."""
+    indices = jnp.asarray(indices)
+    b, i = indices // data.block, indices % data.block
+    last, count = data.last, max(1, -(-indices.shape[0] // block))
+    block = min(block, indices.shape[0])
+    filling = count * block - indices.shape[0]
+    b, i = (jnp.concatenate([a, jnp.broadcast_to(a[:1], (filling,))]).reshape(count, block) for a in (b, i))
+
+    def pick(a: Any, samples_last: bool) -> Any:
+        if not samples_last:
+            return a[b, i]
+        return jnp.moveaxis(a[b, ..., i], 1, -1)
+
+    real = jnp.arange(count * block).reshape(count, block) < indices.shape[0]
+    weight = jnp.where(real, data.weight[b, i], 0)
+    return Data(pick(data.X, last), pick(data.y, last and data.y.ndim == 3), weight, data.log_noise, last)
+
+
+# ---- sizes ----
+
+
+def widest(network: Network) -> int:
+    """Values in the largest layer of one sample, the input included."""
+    if network.program is None:
+        return network.n_in
+    first = network.input_shape
+    first = first if len(first) == 1 else (first[2], first[0], first[1])
+    return max(int(np.prod(shape)) for shape in shapes(network.program, first))
+
+
+def rule_of_thumb(network: Network) -> tuple[int, int]:
+    """Samples in a block and models in a group, where nothing was measured."""
+    if jax.default_backend() != "cpu":
+        return 1024, 32
+    if network.program is None:
+        return 128, 4
+    if any(isinstance(layer, Conv) for layer in network.program):
+        return 64, 4
+    return 1024, 16
+
+
+def sizes(network: Network) -> tuple[int, int]:
+    """Samples in a block and models in a group for this network on this machine."""
+    return rule_of_thumb(network)
