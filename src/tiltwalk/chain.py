@@ -70,15 +70,16 @@ def make(
 ) -> tuple[ChainState, StepInfo]:
     """One move with its noise in hand: its parts are proposed and decided in turn."""
     dtype = state.path.dtype
-    taken = ratio = evaluations = jnp.zeros((), dtype)
+    taken = ratio = jnp.zeros(state.losses.shape[1:], dtype)
+    evaluations = jnp.zeros((), dtype)
     blocks = 0
     s = jnp.asarray(s, dtype)
     for part, noise in zip(parts, noises, strict=True):
         proposal = part.propose(noise, state.path, measure)
         decision = rule.decide(noise, measure, state, proposal, s)
         state = put(state, proposal, decision)
-        taken += jnp.sum(decision.accepted.astype(dtype))
-        ratio += jnp.sum(decision.log_ratio)
+        taken += jnp.sum(decision.accepted.astype(dtype), 0)
+        ratio += jnp.sum(decision.log_ratio, 0)
         evaluations += decision.evaluations
         blocks += proposal.rows.shape[0]
     return state, StepInfo(taken / blocks, ratio / blocks, jnp.asarray(index, jnp.int32), s, evaluations)
@@ -106,8 +107,8 @@ def put(state: ChainState, proposal: Proposal, decision: Decision) -> ChainState
             jax.lax.dynamic_update_slice_in_dim(state.losses, losses, first, 0),
         )
     old_rows = jnp.take(state.path, proposal.sites, axis=0, mode="clip")
-    old_losses = jnp.take(state.losses, proposal.sites, mode="clip")
-    rows = jnp.where(accepted[..., None], proposal.rows, old_rows)
+    old_losses = jnp.take(state.losses, proposal.sites, axis=0, mode="clip")
+    rows = jnp.where(accepted[:, None], proposal.rows, old_rows)
     losses = jnp.where(accepted, decision.losses, old_losses)
     sites = proposal.sites
     if proposal.count is not None:
@@ -130,7 +131,7 @@ def _interleaved(old: Array, new: Array, first: int) -> Array:
     return jnp.stack([even, odd], 1).reshape(2 * even.shape[0], *old.shape[1:])[:length]
 
 
-def _chosen(words: UInt32[Array, " 2"], steps: Any, weights: Sequence[Any]) -> Int[Array, ...]:
+def _chosen(words: UInt32[Array, " 2"], steps: Any, weights: Sequence[Any]) -> Int[Array, "..."]:
     bounds = jnp.cumsum(jnp.asarray(weights, jnp.float32))
     return jnp.searchsorted(bounds / bounds[-1], noise_.move_choice(words, steps), side="right").clip(
         0, len(weights) - 1
@@ -213,7 +214,6 @@ def advance(
     parts_shapes = [tuple((*p.noise_shape(length), dim) for p in m.parts(length)) for m in moves]
     alike = all(shapes == parts_shapes[0] for shapes in parts_shapes)
     tuned = plan.target is not None
-    steps_ax = Carry(ChainState(ax, ax), -1)  # type: ignore[arg-type]
 
     def noises(steps: UInt32[Array, " k"], shapes: tuple[tuple[int, int, int], ...]) -> tuple[Noise, ...]:
         return tuple(
@@ -227,19 +227,18 @@ def advance(
             state, info = make(one.state, noise, move.parts(length), measure, rule, tilt, index)
             return state, info.accepted, info.evaluations
 
-        noise_ax = Noise(ax, ax, None, None)  # type: ignore[arg-type]
-
         def many(
             carry: Carry, noise: tuple[Noise, ...] | None, number: Array, tilt: Array
         ) -> tuple[Carry, Array, Array]:
             if noise is None:
                 noise = jax.tree.map(lambda x: x[0], noises(number[None], parts_shapes[index]))
-            vmapped = jax.vmap(
-                of_chain,
-                in_axes=(steps_ax, (noise_ax,) * len(noise), None),
-                out_axes=(ChainState(ax, ax), -1, -1),  # type: ignore[arg-type]
-            )
-            state, accepted, evaluations = vmapped(carry, noise, tilt)
+            every = of_chain
+            if not plan.last:
+                every = jax.vmap(
+                    of_chain,
+                    in_axes=(Carry(ChainState(0, 0), -1), (Noise(0, 0, None, None),) * len(noise), None),  # type: ignore[arg-type]
+                )
+            state, accepted, evaluations = every(carry, noise, tilt)
             steps = carry.steps
             if tuned:
                 gain = (number.astype(jnp.float32) + 1) ** -0.6

@@ -58,8 +58,10 @@ class PathMeasure:
         return self.walk.draw(key, self.length, self.dim, first)
 
     def losses(self, path: Float[Array, "tau d"]) -> Float[Array, " tau"]:
-        """The loss of each model of a path."""
-        return self.loss(path)
+        """The loss of each model of a path, or of the paths of many chains, `(tau, d, c)`."""
+        if path.ndim == 2 or getattr(self.loss, "trailing", False):
+            return self.loss(path)
+        return jax.vmap(self.loss, in_axes=-1, out_axes=-1)(path)
 
     def log_walk(self, path: Float[Array, "tau d"]) -> Float[Array, ""]:
         """The log density of a path before the tilt (where the start is flat, given the first model)."""
@@ -71,15 +73,16 @@ class PathMeasure:
 
     def evaluate(self, proposal: Proposal) -> tuple[Float[Array, "b w"], Float[Array, ""]]:
         """The losses of the proposed models, and how many were evaluated; padding costs nothing and counts as 0."""
-        b, w, d = proposal.rows.shape
+        b, w, d, *chains = proposal.rows.shape
         dtype = proposal.rows.dtype
         if proposal.count is None:
-            return self.loss(proposal.rows.reshape(b * w, d)).reshape(b, w).astype(dtype), jnp.asarray(b * w, dtype)
+            losses = self.losses(proposal.rows.reshape(b * w, d, *chains))
+            return losses.reshape(b, w, *chains).astype(dtype), jnp.asarray(b * w, dtype)
         rows = proposal.rows[0]
 
         def body(j: Array, found: Array) -> Array:
-            value = self.loss(jax.lax.dynamic_slice_in_dim(rows, j, 1)).astype(dtype)
+            value = self.losses(jax.lax.dynamic_slice_in_dim(rows, j, 1)).astype(dtype)
             return jax.lax.dynamic_update_slice_in_dim(found, value, j, 0)
 
-        found = jax.lax.fori_loop(0, proposal.count, body, jnp.zeros(w, dtype))
+        found = jax.lax.fori_loop(0, proposal.count, body, jnp.zeros((w, *chains), dtype))
         return found[None], proposal.count.astype(dtype)

@@ -50,23 +50,23 @@ def seed(key: int | Array) -> UInt32[Array, " 2"]:
     raise TypeError(f"key must be an int or a JAX key; got {key!r}.")
 
 
-def step_key(words: UInt32[Array, " 2"], step: UInt32[Array, ...], part: int, purpose: int) -> Words:
+def step_key(words: UInt32[Array, " 2"], step: UInt32[Array, "..."], part: int, purpose: int) -> Words:
     """The key of one use of randomness in one step."""
     return threefry((words[0], words[1]), (step, jnp.uint32(part * _PURPOSES + purpose)))
 
 
-def _unit(word: UInt32[Array, ...]) -> Float[Array, ...]:
+def _unit(word: UInt32[Array, "..."]) -> Float[Array, ...]:
     """Uniform on the 2^24 midpoints of (0, 1): never 0 and never 1."""
     return ((word >> 8).astype(jnp.int32).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-24)
 
 
-def _unit64(high: UInt32[Array, ...], low: UInt32[Array, ...]) -> Float[Array, ...]:
+def _unit64(high: UInt32[Array, "..."], low: UInt32[Array, ...]) -> Float[Array, ...]:
     """Uniform on the 2^53 midpoints of (0, 1)."""
     whole = (high >> 5).astype(jnp.float64) * 2.0**26 + (low >> 6).astype(jnp.float64)
     return (whole + 0.5) * 2.0**-53
 
 
-def _quarter_turn(word: UInt32[Array, ...]) -> tuple[Float[Array, ...], Float[Array, ...]]:
+def _quarter_turn(word: UInt32[Array, "..."]) -> tuple[Float[Array, ...], Float[Array, ...]]:
     """Sine and cosine of a uniform angle: 30 bits within a quarter turn, two bits for the quarter.
 
     Minimax polynomials on [-pi/4, pi/4], good to 1 ulp of float32; a library's sine would spend its time on large angles.
@@ -87,14 +87,14 @@ def _quarter_turn(word: UInt32[Array, ...]) -> tuple[Float[Array, ...], Float[Ar
     )
 
 
-def box_muller(words: Words) -> tuple[Float[Array, ...], Float[Array, ...]]:
+def box_muller(words: Words) -> tuple[Float[Array, "..."], Float[Array, ...]]:
     """Two independent standard normals in float32 from two words."""
     radius = jnp.sqrt(np.float32(-2) * jnp.log(_unit(words[0])))
     sine, cosine = _quarter_turn(words[1])
     return radius * sine, radius * cosine
 
 
-def _box_muller64(first: Words, second: Words) -> tuple[Float[Array, ...], Float[Array, ...]]:
+def _box_muller64(first: Words, second: Words) -> tuple[Float[Array, "..."], Float[Array, ...]]:
     radius = jnp.sqrt(-2 * jnp.log(_unit64(*first)))
     angle = 2 * math.pi * _unit64(*second)
     return radius * jnp.sin(angle), radius * jnp.cos(angle)
@@ -155,6 +155,6 @@ def step_noise(
     return Noise(many.normal[0, 0], many.uniform[0, 0], many.choice[0], many.key[0])
 
 
-def move_choice(words: UInt32[Array, " 2"], steps: UInt32[Array, ...]) -> Float[Array, ...]:
+def move_choice(words: UInt32[Array, " 2"], steps: UInt32[Array, "..."]) -> Float[Array, ...]:
     """A uniform number a step, the same for all chains: which move of a mixture is made."""
     return _unit(step_key(words, steps, 2**16, _CHOICE)[0])

@@ -78,7 +78,9 @@ def sample(
     began = time.perf_counter()
     carry, step_number = _begin(measure, mixture, words, chains, init)
 
-    last = measure.dim < SMALL_MODEL
+    last = measure.dim < SMALL_MODEL and all(
+        getattr(x, "trailing", False) for x in (measure.walk, rule, *(move for move, _ in mixture))
+    )
     runner = _Runner(measure, mixture, rule, words, schedule, chains, last, _workers(workers, chains, measure))
     groups = runner.split(carry)
     draws = steps // thin

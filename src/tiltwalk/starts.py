@@ -21,6 +21,12 @@ from tiltwalk.pytree import pytree
 Scale = float | Float[Array, " d"] | np.ndarray
 
 
+def per_parameter(value: Scale, theta: Float[Array, "d ..."]) -> Float[Array, "d ..."]:
+    """One number, or one per parameter, spread over a model `(d,)` or the same model of many chains `(d, c)`."""
+    array = jnp.asarray(value, theta.dtype)
+    return jnp.broadcast_to(array.reshape(array.shape + (1,) * (theta.ndim - array.ndim)) if array.ndim else array, theta.shape)
+
+
 @runtime_checkable
 class Start(Protocol):
     """The law of the first model. `proper` says whether it can be normalised; `has_rest` whether `rest` is ever not zero."""
@@ -53,6 +59,7 @@ class Flat:
 
     proper: ClassVar[bool] = False
     has_rest: ClassVar[bool] = False
+    trailing: ClassVar[bool] = True
 
     def precision(self) -> Scale:
         return 0.0
@@ -61,10 +68,10 @@ class Flat:
         return 0.0
 
     def rest(self, theta: Float[Array, " d"]) -> Float[Array, ""]:
-        return jnp.zeros((), theta.dtype)
+        return jnp.zeros(theta.shape[1:], theta.dtype)
 
     def log_density(self, theta: Float[Array, " d"]) -> Float[Array, ""]:
-        return jnp.zeros((), theta.dtype)
+        return jnp.zeros(theta.shape[1:], theta.dtype)
 
     def draw(self, key: PRNGKeyArray, dim: int) -> Float[Array, " d"]:
         raise ValueError(
@@ -81,6 +88,7 @@ class Normal:
 
     proper: ClassVar[bool] = True
     has_rest: ClassVar[bool] = False
+    trailing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check.positive("Normal.scale", self.scale)
@@ -94,11 +102,11 @@ class Normal:
         return self.centre
 
     def rest(self, theta: Float[Array, " d"]) -> Float[Array, ""]:
-        return jnp.zeros((), theta.dtype)
+        return jnp.zeros(theta.shape[1:], theta.dtype)
 
     def log_density(self, theta: Float[Array, " d"]) -> Float[Array, ""]:
-        scale = jnp.broadcast_to(jnp.asarray(self.scale, theta.dtype), theta.shape)
-        return jnp.sum(-(((theta - self.centre) / scale) ** 2) / 2 - jnp.log(scale) - math.log(2 * math.pi) / 2)
+        scale, centre = (per_parameter(x, theta) for x in (self.scale, self.centre))
+        return jnp.sum(-(((theta - centre) / scale) ** 2) / 2 - jnp.log(scale) - math.log(2 * math.pi) / 2, 0)
 
     def draw(self, key: PRNGKeyArray, dim: int) -> Float[Array, " d"]:
         return jnp.asarray(self.centre) + jnp.asarray(self.scale) * jax.random.normal(key, (dim,))
@@ -113,6 +121,7 @@ class Uniform:
 
     proper: ClassVar[bool] = True
     has_rest: ClassVar[bool] = True
+    trailing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if check.concrete(self.low) and check.concrete(self.high):
@@ -131,9 +140,9 @@ class Uniform:
         return self.log_density(theta)
 
     def log_density(self, theta: Float[Array, " d"]) -> Float[Array, ""]:
-        low, high = (jnp.broadcast_to(jnp.asarray(x, theta.dtype), theta.shape) for x in (self.low, self.high))
-        inside = jnp.all((theta >= low) & (theta <= high))
-        return jnp.where(inside, -jnp.sum(jnp.log(high - low)), -jnp.inf)
+        low, high = (per_parameter(x, theta) for x in (self.low, self.high))
+        inside = jnp.all((theta >= low) & (theta <= high), 0)
+        return jnp.where(inside, -jnp.sum(jnp.log(high - low), 0), -jnp.inf)
 
     def draw(self, key: PRNGKeyArray, dim: int) -> Float[Array, " d"]:
         low, high = jnp.asarray(self.low), jnp.asarray(self.high)

@@ -101,12 +101,14 @@ class GaussianChain:
 
     def sites(self, path: Array, first: int, noise: Array) -> tuple[Array, Array]:
         length, dtype = path.shape[0], path.dtype
-        sigma = jnp.asarray(self.sigma, dtype)
         old = path[first::2]
         if self._free_single_model(length):
-            return old, sigma * noise
-        a, q, c = (jnp.asarray(x, dtype) for x in (self.persistence(), self.start_precision(), self.centre_of()))
-        t = np.arange(first, length, 2)[:, None]
+            return old, like_models(jnp.asarray(self.sigma, dtype), path) * noise
+        a, q, c, sigma = (
+            like_models(jnp.asarray(x, dtype), path)
+            for x in (self.persistence(), self.start_precision(), self.centre_of(), self.sigma)
+        )
+        t = np.arange(first, length, 2).reshape(-1, *[1] * (path.ndim - 1))
         diagonal = jnp.where(t > 0, 1, q) + jnp.where(t < length - 1, a * a, 0)
         weight = a / diagonal
         if length == 1:
@@ -118,10 +120,12 @@ class GaussianChain:
 
     def window(self, path: Array, first: Array, noise: Array, count: Array | None) -> tuple[Array, Array]:
         length, width, dtype = path.shape[0], noise.shape[0], path.dtype
-        sigma = jnp.asarray(self.sigma, dtype)
         if self._free_single_model(length):
-            return path, sigma * noise
-        a, q, c = (jnp.asarray(x, dtype) for x in (self.persistence(), self.start_precision(), self.centre_of()))
+            return path, like_models(jnp.asarray(self.sigma, dtype), path) * noise
+        a, q, c, sigma = (
+            like_models(jnp.asarray(x, dtype), path)
+            for x in (self.persistence(), self.start_precision(), self.centre_of(), self.sigma)
+        )
         live = width if count is None else count
         t = jnp.asarray(first)
         left = jax.lax.dynamic_index_in_dim(path, jnp.maximum(t - 1, 0), keepdims=False) - c
@@ -157,6 +161,11 @@ class GaussianChain:
             backward, end, (index, pivots, totals, noise), reverse=True, unroll=unroll
         )
         return c + means, deviations
+
+
+def like_models(x: Array, path: Array) -> Array:
+    """A number or one per parameter, shaped so that it broadcasts against the models of `path`, with or without chains."""
+    return x.reshape(x.shape + (1,) * (path.ndim - 2)) if x.ndim else x
 
 
 def _neighbours(path: Array, first: int) -> tuple[Array, Array]:
@@ -204,6 +213,10 @@ class RandomWalk(GaussianChain):
 
     def centre_of(self) -> Any:
         return self.start.mean()
+
+    @property
+    def trailing(self) -> bool:
+        return getattr(self.start, "trailing", False)
 
     def start_precision(self) -> Any:
         return jnp.asarray(self.sigma) ** 2 * self.start.precision()
@@ -263,6 +276,10 @@ class OrnsteinUhlenbeck(GaussianChain):
 
     def centre_of(self) -> Any:
         return self.centre
+
+    @property
+    def trailing(self) -> bool:
+        return True
 
     def start_precision(self) -> Any:
         return 1 - self.persistence() ** 2

@@ -7,7 +7,7 @@ Himmelblau's function is `(x^2 + y - 11)^2 + (x + y^2 - 7)^2`, with four minima 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from tiltwalk import check
 from tiltwalk.pytree import pytree, static
+from tiltwalk.starts import per_parameter
 
 
 @pytree
@@ -22,8 +23,9 @@ class Himmelblau:
     """`(x^2 + y - 11)^2 + (x + y^2 - shift)^2`."""
 
     shift: Any
-    differentiable = True
-    dim = 2
+    differentiable: ClassVar[bool] = True
+    trailing: ClassVar[bool] = True
+    dim: ClassVar[int] = 2
 
     def __call__(self, thetas: Float[Array, "m 2"]) -> Float[Array, " m"]:
         x, y = thetas[:, 0], thetas[:, 1]
@@ -37,8 +39,9 @@ class DoubleWell:
     height: Any = 1.0
     distance: Any = 1.0
     stiffness: Any = 1.0
-    differentiable = True
-    dim = 2
+    differentiable: ClassVar[bool] = True
+    trailing: ClassVar[bool] = True
+    dim: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         for name in ("height", "distance", "stiffness"):
@@ -56,10 +59,12 @@ class Bowl:
     curvature: Any
     centre: Any
     dim: int = static(default=2)
-    differentiable = True
+    differentiable: ClassVar[bool] = True
+    trailing: ClassVar[bool] = True
 
     def __call__(self, thetas: Float[Array, "m d"]) -> Float[Array, " m"]:
-        return jnp.sum(self.curvature * (thetas - self.centre) ** 2, -1) / 2
+        curvature, centre = (per_parameter(x, thetas[0]) for x in (self.curvature, self.centre))
+        return jnp.sum(curvature * (thetas - centre) ** 2, 1) / 2
 
 
 @pytree
@@ -68,7 +73,7 @@ class Function:
 
     function: Callable[[Array], Array] = static()
     dim: int = static()
-    differentiable = True
+    differentiable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not callable(self.function):

@@ -7,7 +7,7 @@ its digits near the minimum, where the other form subtracts large numbers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from tiltwalk import check
 from tiltwalk.pytree import pytree, static
 
-_WRITTEN_OUT = 16
+_WRITTEN_OUT = 4
 """Up to this many inputs the product is a sum over pairs, which vectorises over chains; above, a matrix product."""
 
 
@@ -29,26 +29,27 @@ class LeastSquares:
     least: Float[Array, ""]
     inputs: int = static()
     outputs: int = static()
-    differentiable = True
+    differentiable: ClassVar[bool] = True
+    trailing: ClassVar[bool] = True
 
     @property
     def dim(self) -> int:
         return (self.inputs + 1) * self.outputs
 
-    def __call__(self, thetas: Float[Array, "m d"]) -> Float[Array, " m"]:
-        away = thetas - self.best
+    def __call__(self, thetas: Float[Array, "m d ..."]) -> Float[Array, "m ..."]:
         rank, width = self.root.shape
-        total = self.least.astype(thetas.dtype)
+        best = self.best.reshape(self.best.shape + (1,) * (thetas.ndim - 2)).astype(thetas.dtype)
+        away = (thetas - best).reshape(thetas.shape[0], width, self.outputs, *thetas.shape[2:])
         if width > _WRITTEN_OUT:
-            square = jnp.einsum("ri,mik->mrk", self.root, away.reshape(-1, width, self.outputs))
-            return jnp.sum(square * square, (1, 2)) / 2 + total
-        value = jnp.zeros(thetas.shape[:1], thetas.dtype)
+            square = jnp.einsum("ri,mik...->mrk...", self.root.astype(thetas.dtype), away)
+            return jnp.sum(square * square, (1, 2)) / 2 + self.least.astype(thetas.dtype)
+        value = jnp.zeros((), thetas.dtype)
         for k in range(self.outputs):
             for r in range(rank):
                 # the root is upper triangular: row r starts at column r
-                row = sum(self.root[r, i] * away[:, i * self.outputs + k] for i in range(r, width))
+                row = sum(self.root[r, i].astype(thetas.dtype) * away[:, i, k] for i in range(r, width))
                 value = value + row * row
-        return value / 2 + total
+        return value / 2 + self.least.astype(thetas.dtype)
 
 
 def least_squares(X: Any, Y: Any) -> LeastSquares:

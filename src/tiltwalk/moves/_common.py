@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from tiltwalk import check
 from tiltwalk.measure import PathMeasure
 from tiltwalk.types import Noise, Proposal
+from tiltwalk.walks import like_models
 
 
 def check_settings(name: str, step: Any, fraction: Any) -> None:
@@ -39,7 +40,7 @@ def only_some(new: Float[Array, "n d"], old: Float[Array, "n d"], noise: Noise, 
     if fraction == 1:
         return new
     chosen = jax.random.uniform(noise.shared_key(), (new.shape[-1],)) < fraction
-    return jnp.where(chosen, new, old)
+    return jnp.where(like_models(chosen, new), new, old)
 
 
 def windowed(
@@ -63,7 +64,7 @@ def windowed(
     new = only_some(refresh(old, mean, deviation, step), old, noise, fraction)
     correction = measure.walk.log_correction(path[0], new[0])
     if correction is None:
-        correction = jnp.zeros((), path.dtype)
+        correction = jnp.zeros(path.shape[2:], path.dtype)
     else:
         correction = jnp.where(first == 0, correction, 0)
     return Proposal(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -25,6 +25,8 @@ class Bridge:
     width: int | None = static(default=1)
     step: Any = 1.0
     fraction: float = static(default=1.0)
+
+    trailing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_settings("Bridge", self.step, self.fraction)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -26,6 +26,8 @@ class Shoot:
     step: Any = 1.0
     fraction: float = static(default=1.0)
     reach: int | None = static(default=None)
+
+    trailing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_settings("Shoot", self.step, self.fraction)

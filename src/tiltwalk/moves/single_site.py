@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Array, Float
 
@@ -18,6 +18,8 @@ class SingleSite:
 
     step: Any = 1.0
     fraction: float = static(default=1.0)
+
+    trailing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_settings("SingleSite", self.step, self.fraction)

@@ -6,7 +6,7 @@ changes each of its models with its own accept or reject, and evaluates them in 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -33,11 +33,11 @@ class HalfSweep:
         mean, deviation = measure.walk.sites(path, self.first, noise.normal[:, 0])
         new = only_some(refresh(old, mean, deviation, self.step), old, noise, self.fraction)
         blocks = old.shape[0]
-        correction = jnp.zeros(blocks, path.dtype)
+        correction = jnp.zeros((blocks, *path.shape[2:]), path.dtype)
         if self.first == 0:
             of_start = measure.walk.log_correction(old[0], new[0])
             if of_start is not None:
-                correction = jnp.where(jnp.arange(blocks) == 0, of_start, 0).astype(path.dtype)
+                correction = correction.at[0].set(of_start)
         sites = self.first + 2 * jnp.arange(blocks, dtype=jnp.int32)
         return Proposal(sites[:, None], new[:, None], correction, first=self.first, stride=2)
 
@@ -48,6 +48,8 @@ class Sweep:
 
     step: Any = 1.0
     fraction: float = static(default=1.0)
+
+    trailing: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_settings("Sweep", self.step, self.fraction)

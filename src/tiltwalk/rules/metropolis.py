@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -15,9 +15,11 @@ from tiltwalk.types import ChainState, Decision, Noise, Proposal
 class Metropolis:
     """Every block on its own; the walk does not appear, since every move is reversible with respect to it."""
 
+    trailing: ClassVar[bool] = True
+
     def decide(self, noise: Noise, measure: PathMeasure, state: ChainState, proposal: Proposal, s: Any) -> Decision:
         losses, evaluations = measure.evaluate(proposal)
-        change = jnp.sum(losses - current_losses(state, proposal), -1)
+        change = jnp.sum(losses - current_losses(state, proposal), 1)
         log_ratio = proposal.log_correction - s * change
         # NaN rejects: a comparison with it is false
         return Decision(noise.uniform < jnp.exp(log_ratio), losses, log_ratio, evaluations)
@@ -27,8 +29,9 @@ def current_losses(state: ChainState, proposal: Proposal) -> Any:
     """The losses that a proposal would replace, `(b, w)`, zero where a block has padding."""
     b, w = proposal.sites.shape
     if proposal.first is not None and proposal.stride is not None:
-        return state.losses[proposal.first :: proposal.stride].reshape(b, w)
-    found = jnp.take(state.losses, proposal.sites, mode="clip")
+        return state.losses[proposal.first :: proposal.stride].reshape(b, w, *state.losses.shape[1:])
+    found = jnp.take(state.losses, proposal.sites, axis=0, mode="clip")
     if proposal.count is None:
         return found
-    return jnp.where(jnp.arange(w) < proposal.count, found, 0)
+    live = jnp.arange(w).reshape(1, w, *[1] * (found.ndim - 2)) < proposal.count
+    return jnp.where(live, found, 0)
