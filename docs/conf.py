@@ -1,7 +1,8 @@
 """Settings of the documentation: Markdown pages, and the package's own docstrings.
 
-Docstrings are plain text with `code` in single backticks, indented formulas and `- ` lists. Sphinx reads reStructuredText,
-in which `|`, `*` and a trailing `_` have meanings that mathematics does not intend: `plain` turns the one into the other.
+Docstrings are plain text with `code` in single backticks, indented formulas and `- ` lists. Sphinx reads
+reStructuredText, in which `|`, `*` and a trailing `_` have meanings that mathematics does not intend: `plain` turns the
+one into the other.
 """
 
 import re
