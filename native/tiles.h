@@ -1,0 +1,96 @@
+// The inner loop: `places` times `group` sums in registers, over all taps of their window.
+#ifndef TILTWALK_TILES_H_
+#define TILTWALK_TILES_H_
+
+#include "simd.h"
+
+namespace tiltwalk {
+namespace TILTWALK_TARGET {
+
+// Registers: 32 on AVX-512 and Arm, 16 on the others. A tile holds its sums, its inputs and one weight.
+#if TILTWALK_LANES == 16 || (defined(__ARM_NEON) && defined(__aarch64__))
+constexpr int kPoolGroup = 6;
+constexpr Blocking kBlocking = {kLanes, 3, {{2, 13}, {4, 6}, {8, 3}}, kPoolGroup};
+#else
+constexpr int kPoolGroup = 3;
+constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 3}, {1, 12}}, kPoolGroup};
+#endif
+
+struct Tiles {
+  const float *in, *panel;
+  float* out;
+  const int32_t *tap, *position, *target;
+  int64_t plane;  // floats from one filter's output to the next
+  int taps, tiles;
+  Pooling pool;
+  bool relu_before, relu_after;
+};
+
+template <int kTile, int kGroup, bool kDenseTaps>
+void tiles(const Tiles& t) {
+  for (int n = 0; n < t.tiles; n++) {
+    const float* in[kTile];
+    TILTWALK_UNROLL for (int p = 0; p < kTile; p++) in[p] = t.in + t.position[n * kTile + p];
+    Vec sum[kTile][kGroup];
+    TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
+      const Vec b = broadcast(t.panel[g]);
+      TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] = b;
+    }
+    const float* w = t.panel + kGroup;
+    for (int k = 0; k < t.taps; k++, w += kGroup) {
+      const int64_t at = kDenseTaps ? (int64_t)k * kBlock : t.tap[k];
+      Vec x[kTile];
+      TILTWALK_UNROLL for (int p = 0; p < kTile; p++) x[p] = load(in[p] + at);
+      TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
+        const Vec weight = broadcast(w[g]);
+        TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] += x[p] * weight;
+      }
+    }
+    if (t.pool == kNoPool) {
+      TILTWALK_UNROLL for (int p = 0; p < kTile; p++) {
+        float* out = t.out + t.target[n * kTile + p];
+        TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) store(out + g * t.plane, t.relu_after ? relu(sum[p][g]) : sum[p][g]);
+      }
+      continue;
+    }
+    float* out = t.out + t.target[n];
+    TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
+      Vec a = sum[0][g];
+      if (t.pool == kMaximum) {
+        TILTWALK_UNROLL for (int p = 1; p < kTile; p++) a = larger(sum[p][g], a);
+      } else {
+        if (t.relu_before) a = relu(a);
+        TILTWALK_UNROLL for (int p = 1; p < kTile; p++) a += t.relu_before ? relu(sum[p][g]) : sum[p][g];
+        a = a * broadcast(1.0f / kTile);
+      }
+      store(out + g * t.plane, t.relu_after ? relu(a) : a);
+    }
+  }
+}
+
+// From the numbers of a step to the instance that has them compiled in.
+template <int kTile, int kGroup>
+struct Choose {
+  static void run(int group, bool dense_taps, const Tiles& t) {
+    if (group != kGroup) return Choose<kTile, kGroup - 1>::run(group, dense_taps, t);
+    if (dense_taps) return tiles<kTile, kGroup, true>(t);
+    tiles<kTile, kGroup, false>(t);
+  }
+};
+template <int kTile>
+struct Choose<kTile, 0> {
+  static void run(int, bool, const Tiles&) {}
+};
+
+static void run_tiles(int tile, int group, bool dense_taps, const Tiles& t) {
+  switch (tile) {
+    case 2: return Choose<2, kBlocking.shape[0].group>::run(group, dense_taps, t);
+    case 4: return Choose<4, kBlocking.shape[1].group>::run(group, dense_taps, t);
+    default: return Choose<kBlocking.shape[2].tile, kBlocking.shape[2].group>::run(group, dense_taps, t);
+  }
+}
+
+}  // namespace TILTWALK_TARGET
+}  // namespace tiltwalk
+
+#endif  // TILTWALK_TILES_H_
