@@ -179,7 +179,7 @@ def _convolve(layer: Conv, matrix: Any, h: Float[Array, "c a b n"], window: int)
             for x in range(side)
         ]
     )
-    out: Any = matrix @ patches.reshape(side**2 * channels, rows * columns * n)
+    out: Array = matrix @ patches.reshape(side**2 * channels, rows * columns * n)
     return out.reshape(window**2, layer.out_channels, rows, columns, n)
 
 
