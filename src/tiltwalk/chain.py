@@ -93,9 +93,7 @@ def put(state: ChainState, proposal: Proposal, decision: Decision) -> ChainState
         chosen = slice(proposal.first, None, 2)
         rows = jnp.where(accepted, proposal.rows[:, 0], state.path[chosen])
         losses = jnp.where(decision.accepted, decision.losses[:, 0], state.losses[chosen])
-        return ChainState(
-            _interleaved(state.path, rows, proposal.first), _interleaved(state.losses, losses, proposal.first)
-        )
+        return ChainState(_interleaved(state.path, rows, proposal.first), _interleaved(state.losses, losses, proposal.first))
     if b == 1 and proposal.count is None and proposal.stride == 1:
         first = proposal.sites[0, 0]
         old_rows = jax.lax.dynamic_slice_in_dim(state.path, first, w)
@@ -131,11 +129,9 @@ def _interleaved(old: Array, new: Array, first: int) -> Array:
     return jnp.stack([even, odd], 1).reshape(2 * even.shape[0], *old.shape[1:])[:length]
 
 
-def _chosen(words: UInt32[Array, " 2"], steps: Any, weights: Sequence[Any]) -> Int[Array, "..."]:
+def _chosen(words: UInt32[Array, " 2"], steps: Any, weights: Any) -> Int[Array, "..."]:
     bounds = jnp.cumsum(jnp.asarray(weights, jnp.float32))
-    return jnp.searchsorted(bounds / bounds[-1], noise_.move_choice(words, steps), side="right").clip(
-        0, len(weights) - 1
-    )
+    return jnp.searchsorted(bounds / bounds[-1], noise_.move_choice(words, steps), side="right").clip(0, len(weights) - 1)
 
 
 # ---- many steps of many chains ----
@@ -213,12 +209,10 @@ def advance(
     length, dim = measure.length, measure.dim
     parts_shapes = [tuple((*p.noise_shape(length), dim) for p in m.parts(length)) for m in moves]
     alike = all(shapes == parts_shapes[0] for shapes in parts_shapes)
-    tuned = plan.target is not None
 
     def noises(steps: UInt32[Array, " k"], shapes: tuple[tuple[int, int, int], ...]) -> tuple[Noise, ...]:
         return tuple(
-            noise_.steps_noise(words, steps, i, shape, chains, last=plan.last, dtype=dtype)
-            for i, shape in enumerate(shapes)
+            noise_.steps_noise(words, steps, i, shape, chains, last=plan.last, dtype=dtype) for i, shape in enumerate(shapes)
         )
 
     def branch(index: int) -> Callable[..., tuple[Carry, Array, Array]]:
@@ -227,9 +221,7 @@ def advance(
             state, info = make(one.state, noise, move.parts(length), measure, rule, tilt, index)
             return state, info.accepted, info.evaluations
 
-        def many(
-            carry: Carry, noise: tuple[Noise, ...] | None, number: Array, tilt: Array
-        ) -> tuple[Carry, Array, Array]:
+        def many(carry: Carry, noise: tuple[Noise, ...] | None, number: Array, tilt: Array) -> tuple[Carry, Array, Array]:
             if noise is None:
                 noise = jax.tree.map(lambda x: x[0], noises(number[None], parts_shapes[index]))
             every = of_chain
@@ -240,7 +232,7 @@ def advance(
                 )
             state, accepted, evaluations = every(carry, noise, tilt)
             steps = carry.steps
-            if tuned:
+            if plan.target is not None:
                 gain = (number.astype(jnp.float32) + 1) ** -0.6
                 moved = steps[index] * jnp.exp(gain * (accepted - plan.target))
                 steps = steps.at[index].set(jnp.clip(moved, SMALLEST_STEP, 1).astype(steps.dtype))
@@ -305,15 +297,14 @@ def advance(
         else:
             (carry, tally), found = block((carry, tally), start)
         if plan.keep is not None:
-            buffer = jax.tree.map(
-                lambda b, x: jax.lax.dynamic_update_slice_in_dim(b, x, i * plan.draws, 0), buffer, found
-            )
+            buffer = jax.tree.map(lambda b, x: jax.lax.dynamic_update_slice_in_dim(b, x, i * plan.draws, 0), buffer, found)
         return carry, tally, buffer
 
     shapes = jax.eval_shape(kept, carry)
     buffer = jax.tree.map(lambda x: jnp.zeros((plan.room, *x.shape), x.dtype), shapes)
     nothing = Tally(jnp.zeros((len(moves), chains.shape[0]), dtype), jnp.zeros(len(moves), dtype), jnp.zeros((), dtype))
-    return jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))
+    done: tuple[Carry, Tally, Any] = jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))
+    return done
 
 
 def _materialised(draw: Callable[[], Any], steps: int, units: Array) -> Any:
@@ -353,10 +344,7 @@ def plan_for(
         group, blocks = 1, thin // steps
     size = 1
     if keep is not None:
-        one = ChainState(
-            jax.ShapeDtypeStruct((measure.length, measure.dim), np.float32),
-            jax.ShapeDtypeStruct((measure.length,), np.float32),
-        )  # type: ignore[arg-type]
-        size = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(keep, one)))
+        one = jax.eval_shape(lambda: keep(ChainState(jnp.zeros((measure.length, measure.dim)), jnp.zeros(measure.length))))
+        size = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(one))
     room = max(group, min(draws // group * group, room_bytes // max(1, size * chains) // group * group))
     return Plan(group, blocks, steps, room, last, keep, target)

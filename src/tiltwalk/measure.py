@@ -40,7 +40,7 @@ class PathMeasure:
                 f"tiltwalk.losses, or wrap a function in losses.Function or losses.BlackBox; got {check.shown(self.loss)}."
             )
         self.walk.check_dim(self.loss.dim)
-        made = jax.eval_shape(self.loss, jax.ShapeDtypeStruct((3, self.loss.dim), jnp.zeros(0).dtype))
+        made = jax.eval_shape(lambda: self.loss(jnp.zeros((3, self.loss.dim))))
         shape = getattr(made, "shape", None)
         if shape != (3,):
             raise ValueError(
@@ -69,7 +69,8 @@ class PathMeasure:
 
     def log_density(self, path: Float[Array, "tau d"], s: Any) -> Float[Array, ""]:
         """The log density of a path with the tilt, but for the constant `log Z(s)`."""
-        return self.log_walk(path) - s * jnp.sum(self.losses(path))
+        log_density: Array = self.log_walk(path) - s * jnp.sum(self.losses(path))
+        return log_density
 
     def evaluate(self, proposal: Proposal) -> tuple[Float[Array, "b w"], Float[Array, ""]]:
         """The losses of the proposed models, and how many were evaluated; padding costs nothing and counts as 0."""

@@ -5,6 +5,7 @@ of numbers. Here the constructor runs once, when a person calls it, so that `__p
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -32,7 +33,7 @@ def pytree(cls: type[T]) -> type[T]:
     def flatten(obj: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(obj, name) for name in leaves), tuple(getattr(obj, name) for name in structure)
 
-    def unflatten(aux: tuple[Any, ...], children: tuple[Any, ...]) -> Any:
+    def unflatten(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
         obj = object.__new__(made)
         for name, value in zip(leaves, children, strict=True):
             object.__setattr__(obj, name, value)

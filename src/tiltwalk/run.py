@@ -76,9 +76,7 @@ class Run:
         what = [name for name in ("losses", "paths", "kept") if getattr(self, name) is not None]
         accepted = ", ".join(f"{name} {rate:.0%}" for name, rate in self.acceptance.items())
         loss = (
-            f", mean loss {self.losses.mean(dtype=np.float64):.6g} per model"
-            if self.losses is not None and self.draws
-            else ""
+            f", mean loss {self.losses.mean(dtype=np.float64):.6g} per model" if self.losses is not None and self.draws else ""
         )
         return (
             f"Run({self.chains} chains, {self.draws} draws of {' and '.join(what) or 'nothing'}{loss}, "

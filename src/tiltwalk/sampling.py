@@ -112,9 +112,7 @@ def sample(
     )
 
 
-def _check(
-    measure: Any, rule: Any, steps: Any, chains: Any, burn_in: Any, thin: Any, target: Any, workers: Any
-) -> None:
+def _check(measure: Any, rule: Any, steps: Any, chains: Any, burn_in: Any, thin: Any, target: Any, workers: Any) -> None:
     check.whole("sample.steps", steps, low=0)
     check.whole("sample.chains", chains, low=1)
     check.whole("sample.burn_in", burn_in, low=0)
@@ -143,9 +141,7 @@ def _mixture(measure: Any, moves: Any) -> list[tuple[Move, float]]:
     mixture = []
     for entry in moves:
         if not (isinstance(entry, list | tuple) and len(entry) == 2):
-            raise TypeError(
-                f"sample.moves must be a move or a list of (move, weight); got the entry {check.shown(entry)}."
-            )
+            raise TypeError(f"sample.moves must be a move or a list of (move, weight); got the entry {check.shown(entry)}.")
         move, weight = entry
         if not all(hasattr(move, name) for name in ("parts", "name", "check", "step")):
             raise TypeError(f"sample.moves must be moves of tiltwalk.moves, or like them; got {check.shown(move)}.")
@@ -159,9 +155,7 @@ def _keeper(keep: Any) -> Callable[[ChainState], Any]:
     if callable(keep):
         return _Kept(keep)
     if not isinstance(keep, str) or keep not in _KEEPERS:
-        raise ValueError(
-            f'sample.keep must be "losses", "paths" or a function of a ChainState; got {check.shown(keep)}.'
-        )
+        raise ValueError(f'sample.keep must be "losses", "paths" or a function of a ChainState; got {check.shown(keep)}.')
     return _KEEPERS[keep]
 
 
@@ -205,9 +199,7 @@ def _begin(
         keys = jax.random.split(jax.random.wrap_key_data(words ^ jnp.uint32(0x5EED), impl="threefry2x32"), chains)
         path = jax.vmap(lambda k: measure.draw(k, first))(keys)
     else:
-        path = jnp.asarray(
-            check.numeric("sample.init", init, f"a path of shape {shape} or one a chain, a ChainState or a Run")
-        )
+        path = jnp.asarray(check.numeric("sample.init", init, f"a path of shape {shape} or one a chain, a ChainState or a Run"))
         if path.shape not in (shape, (chains, *shape)):
             raise ValueError(
                 f"sample.init must have shape {shape}, or {(chains, *shape)} with one path a chain; got {path.shape}."
@@ -323,7 +315,7 @@ class _Runner:
 
         def group(i: int, units: int) -> Any:
             ids = jnp.arange(i * size, (i + 1) * size, dtype=jnp.uint32)
-            return jax.block_until_ready(
+            return jax.block_until_ready(  # type: ignore[no-untyped-call]
                 chain.advance(
                     plan, self.words, ids, jnp.uint32(first % 2**32), jnp.int32(units),
                     jnp.asarray(tilts, groups[i].steps.dtype), groups[i], self.measure, self.moves, self.weights, self.rule,

@@ -56,9 +56,7 @@ def linear(a: float, b: float, steps: int) -> Schedule:
     check.number("linear.a", a, low=0)
     check.number("linear.b", b, low=0)
     check.whole("linear.steps", steps, low=1)
-    return Schedule(
-        lambda step: a + (b - a) * np.clip(step / steps, 0, 1), f"linear from {a:g} to {b:g} in {steps} steps"
-    )
+    return Schedule(lambda step: a + (b - a) * np.clip(step / steps, 0, 1), f"linear from {a:g} to {b:g} in {steps} steps")
 
 
 def geometric(a: float, b: float, steps: int) -> Schedule:
@@ -66,9 +64,7 @@ def geometric(a: float, b: float, steps: int) -> Schedule:
     check.number("geometric.a", a, low=0, low_open=True)
     check.number("geometric.b", b, low=0, low_open=True)
     check.whole("geometric.steps", steps, low=1)
-    return Schedule(
-        lambda step: a * (b / a) ** np.clip(step / steps, 0, 1), f"geometric from {a:g} to {b:g} in {steps} steps"
-    )
+    return Schedule(lambda step: a * (b / a) ** np.clip(step / steps, 0, 1), f"geometric from {a:g} to {b:g} in {steps} steps")
 
 
 def staircase(values: Sequence[float], steps_each: int) -> Schedule:
@@ -88,16 +84,15 @@ def as_schedule(s: Any, steps: int) -> Schedule:
     if isinstance(s, Schedule):
         return s
     if callable(s):
-        return Schedule(
-            lambda step: np.broadcast_to(np.asarray(s(step), float), step.shape), getattr(s, "__name__", "s")
-        )
+        return Schedule(lambda step: np.broadcast_to(np.asarray(s(step), float), step.shape), getattr(s, "__name__", "s"))
     array = check.numeric("s", s, "a number of at least 0, an array over steps, or a schedule")
     if array.ndim == 0:
         check.number("s", s, low=0)
         return constant(float(array))
     if array.shape != (steps,):
         raise ValueError(
-            f"s must be a number, a schedule, or one value for each of burn_in + steps = {steps} steps; got shape {array.shape}."
+            f"s must be a number, a schedule, or one value for each of the burn_in + steps = {steps} steps; "
+            f"got shape {array.shape}."
         )
     if not np.all(np.isfinite(array)) or np.any(array < 0):
         raise ValueError("s must be finite and at least 0 at every step; got a value that is not.")

@@ -17,14 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from tiltwalk import check
 from tiltwalk.pytree import pytree
-
-Scale = float | Float[Array, " d"] | np.ndarray
-
-
-def per_parameter(value: Scale, theta: Float[Array, "d ..."]) -> Float[Array, "d ..."]:
-    """One number, or one per parameter, spread over a model `(d,)` or the same model of many chains `(d, c)`."""
-    array = jnp.asarray(value, theta.dtype)
-    return jnp.broadcast_to(array.reshape(array.shape + (1,) * (theta.ndim - array.ndim)) if array.ndim else array, theta.shape)
+from tiltwalk.shapes import Scale, per_parameter
 
 
 @runtime_checkable
@@ -74,14 +67,12 @@ class Flat:
         return jnp.zeros(theta.shape[1:], theta.dtype)
 
     def draw(self, key: PRNGKeyArray, dim: int) -> Float[Array, " d"]:
-        raise ValueError(
-            "Flat cannot be drawn from: it has no normalisation. Give a first model, or use Normal(scale)."
-        )
+        raise ValueError("Flat cannot be drawn from: it has no normalisation. Give a first model, or use Normal(scale).")
 
 
 @pytree
 class Normal:
-    """Each parameter of the first model is normal around `centre` (default 0) with deviation `scale`, one or one per parameter."""
+    """Each parameter of the first model is normal around `centre` with deviation `scale`: one number, or one per parameter."""
 
     scale: Scale = 1.0
     centre: Scale = 0.0

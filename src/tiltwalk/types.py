@@ -33,7 +33,8 @@ class Noise:
 
     def shared_key(self) -> PRNGKeyArray:
         """A JAX key for choices that need more than two numbers; the same for all chains."""
-        return jax.random.wrap_key_data(self.key, impl="threefry2x32")
+        key: PRNGKeyArray = jax.random.wrap_key_data(self.key, impl="threefry2x32")
+        return key
 
 
 @pytree
@@ -105,7 +106,10 @@ class Part(Protocol):
 class Move(Protocol):
     """A way to change a path: parts that are proposed and decided in turn. A move never accepts."""
 
-    step: Float[Array, ""] | float
+    @property
+    def step(self) -> Any:
+        """The size of the partial refresh, in (0, 1]: a leaf of the pytree, so that it can be tuned."""
+        ...
 
     @property
     def name(self) -> str: ...
@@ -120,6 +124,4 @@ class Move(Protocol):
 class Rule(Protocol):
     """How a proposal is decided. A rule never proposes."""
 
-    def decide(
-        self, noise: Noise, measure: PathMeasure, state: ChainState, proposal: Proposal, s: Any, /
-    ) -> Decision: ...
+    def decide(self, noise: Noise, measure: PathMeasure, state: ChainState, proposal: Proposal, s: Any, /) -> Decision: ...

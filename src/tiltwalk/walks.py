@@ -24,7 +24,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from tiltwalk import check
 from tiltwalk.pytree import pytree
-from tiltwalk.starts import Flat, Scale, Start
+from tiltwalk.shapes import Scale, like_models
+from tiltwalk.starts import Flat, Start
 
 _UNROLLED = 4
 """Windows up to this width are written out; longer ones are a loop."""
@@ -157,15 +158,8 @@ class GaussianChain:
         unroll = width if width <= _UNROLLED else 1
         _, (pivots, totals) = jax.lax.scan(forward, begin, index, unroll=unroll)
         end = (jnp.zeros_like(left), jnp.zeros_like(left))
-        _, (means, deviations) = jax.lax.scan(
-            backward, end, (index, pivots, totals, noise), reverse=True, unroll=unroll
-        )
+        _, (means, deviations) = jax.lax.scan(backward, end, (index, pivots, totals, noise), reverse=True, unroll=unroll)
         return c + means, deviations
-
-
-def like_models(x: Array, path: Array) -> Array:
-    """A number or one per parameter, shaped so that it broadcasts against the models of `path`, with or without chains."""
-    return x.reshape(x.shape + (1,) * (path.ndim - 2)) if x.ndim else x
 
 
 def _neighbours(path: Array, first: int) -> tuple[Array, Array]:
@@ -204,9 +198,7 @@ class RandomWalk(GaussianChain):
     def __post_init__(self) -> None:
         check.positive("RandomWalk.sigma", self.sigma)
         if not isinstance(self.start, Start):
-            raise TypeError(
-                f"RandomWalk.start must be a start such as Flat() or Normal(scale); got {check.shown(self.start)}."
-            )
+            raise TypeError(f"RandomWalk.start must be a start such as Flat() or Normal(scale); got {check.shown(self.start)}.")
 
     def persistence(self) -> Any:
         return 1.0

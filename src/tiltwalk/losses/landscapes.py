@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from tiltwalk import check
 from tiltwalk.pytree import pytree, static
-from tiltwalk.starts import per_parameter
+from tiltwalk.shapes import per_parameter
 
 
 @pytree
@@ -29,7 +29,8 @@ class Himmelblau:
 
     def __call__(self, thetas: Float[Array, "m 2"]) -> Float[Array, " m"]:
         x, y = thetas[:, 0], thetas[:, 1]
-        return (x * x + y - 11) ** 2 + (x + y * y - self.shift) ** 2
+        value: Array = (x * x + y - 11) ** 2 + (x + y * y - self.shift) ** 2
+        return value
 
 
 @pytree
@@ -49,7 +50,8 @@ class DoubleWell:
 
     def __call__(self, thetas: Float[Array, "m 2"]) -> Float[Array, " m"]:
         x, y = thetas[:, 0], thetas[:, 1]
-        return self.height * ((x / self.distance) ** 2 - 1) ** 2 + self.stiffness * y * y / 2
+        value: Array = self.height * ((x / self.distance) ** 2 - 1) ** 2 + self.stiffness * y * y / 2
+        return value
 
 
 @pytree

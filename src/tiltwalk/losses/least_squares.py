@@ -41,8 +41,11 @@ class LeastSquares:
         best = self.best.reshape(self.best.shape + (1,) * (thetas.ndim - 2)).astype(thetas.dtype)
         away = (thetas - best).reshape(thetas.shape[0], width, self.outputs, *thetas.shape[2:])
         if width > _WRITTEN_OUT:
-            square = jnp.einsum("ri,mik...->mrk...", self.root.astype(thetas.dtype), away)
-            return jnp.sum(square * square, (1, 2)) / 2 + self.least.astype(thetas.dtype)
+            # inputs first: one product of matrices for all models, outputs and chains
+            inputs_first = jnp.moveaxis(away, 1, 0)
+            product = self.root.astype(thetas.dtype) @ inputs_first.reshape(width, -1)
+            product = product.reshape(rank, *inputs_first.shape[1:])
+            return jnp.sum(product * product, (0, 2)) / 2 + self.least.astype(thetas.dtype)
         value = jnp.zeros((), thetas.dtype)
         for k in range(self.outputs):
             for r in range(rank):
@@ -57,9 +60,7 @@ def least_squares(X: Any, Y: Any) -> LeastSquares:
     features = check.finite_array("least_squares.X", X, (2,), "(N, d)")
     targets = check.finite_array("least_squares.Y", Y, (1, 2), "(N,) or (N, k)")
     if len(features) != len(targets):
-        raise ValueError(
-            f"least_squares.Y must have one row for each of the {len(features)} rows of X; got {len(targets)}."
-        )
+        raise ValueError(f"least_squares.Y must have one row for each of the {len(features)} rows of X; got {len(targets)}.")
     targets = targets.reshape(len(targets), -1)
     wide = np.column_stack([features, np.ones(len(features))])
     best = np.linalg.lstsq(wide, targets, rcond=None)[0]

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, Int
 
 from tiltwalk import check
 from tiltwalk.measure import PathMeasure
+from tiltwalk.shapes import like_models
 from tiltwalk.types import Noise, Proposal
-from tiltwalk.walks import like_models
 
 
 def check_settings(name: str, step: Any, fraction: Any) -> None:
@@ -32,11 +32,12 @@ def refresh(
 ) -> Float[Array, "n d"]:
     """`m + sqrt(1 - step^2)(old - m) + step * e`."""
     step = jnp.asarray(step, old.dtype)
-    return mean + jnp.sqrt(1 - step * step) * (old - mean) + step * deviation
+    new: Array = mean + jnp.sqrt(1 - step * step) * (old - mean) + step * deviation
+    return new
 
 
 def only_some(new: Float[Array, "n d"], old: Float[Array, "n d"], noise: Noise, fraction: float) -> Float[Array, "n d"]:
-    """`new` in a random subset of parameters, `old` in the others; the walk moves parameters independently, so this is exact."""
+    """`new` in a random subset of parameters, `old` in the others: exact, since the walk moves parameters independently."""
     if fraction == 1:
         return new
     chosen = jax.random.uniform(noise.shared_key(), (new.shape[-1],)) < fraction
@@ -57,19 +58,14 @@ def windowed(
     first = jnp.asarray(first, jnp.int32)
     mean, deviation = measure.walk.window(path, first, noise.normal[0], count)
     sites = first + jnp.arange(width, dtype=jnp.int32)
-    if count is None:
-        old = jax.lax.dynamic_slice_in_dim(path, first, width)
-    else:
-        old = jnp.take(path, sites, axis=0, mode="clip")
+    fixed = count is None
+    old = jax.lax.dynamic_slice_in_dim(path, first, width) if fixed else jnp.take(path, sites, axis=0, mode="clip")
     new = only_some(refresh(old, mean, deviation, step), old, noise, fraction)
-    correction = measure.walk.log_correction(path[0], new[0])
-    if correction is None:
-        correction = jnp.zeros(path.shape[2:], path.dtype)
-    else:
-        correction = jnp.where(first == 0, correction, 0)
-    return Proposal(
-        sites[None], new[None], correction[None].astype(path.dtype), count, stride=None if count is not None else 1
-    )
+    of_start = measure.walk.log_correction(path[0], new[0])
+    correction = jnp.zeros(path.shape[2:], path.dtype)
+    if of_start is not None:
+        correction = jnp.where(first == 0, of_start, correction)
+    return Proposal(sites[None], new[None], correction[None].astype(path.dtype), count, stride=1 if fixed else None)
 
 
 def pick(number: Float[Array, ""], among: Any) -> Int[Array, ""]:
