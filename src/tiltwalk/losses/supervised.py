@@ -24,6 +24,7 @@ from tiltwalk import check
 from tiltwalk.losses import blocks, heads
 from tiltwalk.losses.inputs import checked_features, checked_targets, checked_weights
 from tiltwalk.networks import Network
+from tiltwalk.networks.callback import surfaced
 from tiltwalk.pytree import pytree, static
 
 
@@ -107,7 +108,7 @@ class Supervised:
 
     def __call__(self, thetas: Float[Array, "m d"]) -> Float[Array, " m"]:
         """The mean loss of each model."""
-        total: Any = _sums(self.task, self.data, self._rows(thetas))
+        total: Any = self._run(_sums, self.data, thetas)
         return total / self.n  # type: ignore[no-any-return]
 
     def per_sample(self, thetas: Float[Array, "m d"], indices: Int[Array, " n"] | None = None) -> Float[Array, "m n"]:
@@ -117,7 +118,7 @@ class Supervised:
         """
         if indices is not None:
             return self.on(indices).per_sample(thetas)
-        each = _each(self.task, self.data, self._rows(thetas))
+        each: Any = self._run(_each, self.data, thetas)
         return each[:, : self.n]  # type: ignore[no-any-return]
 
     def on(self, indices: Int[Array, " n"]) -> Supervised:
@@ -130,17 +131,24 @@ class Supervised:
         """What `count` blocks from `first` on (which may be traced) add to the loss: all parts together give `loss(thetas)`."""
         check.whole("Supervised.part: count", count, low=1, high=self.data.weight.shape[0])
         some = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, count) if a.ndim else a, self.data)
-        total: Any = _sums(self.task, some, self._rows(thetas))
+        total: Any = self._run(_sums, some, thetas)
         return total / self.n  # type: ignore[no-any-return]
 
     def value_and_grad(self, thetas: Float[Array, "m d"]) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
         """The loss of each model and its gradient."""
         if not self.differentiable:
             raise TypeError(f"Supervised.value_and_grad needs a differentiable loss; got {_why(self.task)}.")
-        value, grad = _gradients(self.task, self.data, self._rows(thetas))
+        value, grad = self._run(_gradients, self.data, thetas)
         return value / self.n, grad / self.n
 
     # ---- checks ----
+
+    def _run(self, compiled: Any, data: blocks.Data, thetas: Any) -> Any:
+        rows = self._rows(thetas)
+        if self.network.differentiable or not check.concrete(rows):
+            return compiled(self.task, data, rows)
+        with surfaced():  # a black box: what it raises leaves as itself
+            return jax.block_until_ready(compiled(self.task, data, rows))  # type: ignore[no-untyped-call]
 
     def _rows(self, thetas: Any) -> Any:
         thetas = jnp.asarray(thetas)

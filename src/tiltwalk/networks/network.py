@@ -152,7 +152,7 @@ class Network:
     def as_inputs(self, X: Any) -> Any:
         """`X` with the shape that the network reads, or an error. The axis of a single channel may be missing."""
         X = X if isinstance(X, jax.Array) else np.asarray(X)
-        if (*X.shape[1:], 1) == self.input_shape and len(self.input_shape) == 3:
+        if self.program is not None and len(self.input_shape) == 3 and (*X.shape[1:], 1) == self.input_shape:
             X = X[..., None]
         if X.ndim < 1 or X.shape[1:] != self.input_shape:
             wanted = ", ".join(map(str, ("N", *self.input_shape)))
@@ -196,7 +196,7 @@ def _names(params: Any) -> str:
 
 
 def _hint(came: Shape, wanted: Shape) -> str:
-    if len(wanted) == 3 and came[1:] == (wanted[2], wanted[0], wanted[1]):
+    if len(wanted) == 3 and len(came) == 4 and came[1:] == (wanted[2], wanted[0], wanted[1]):
         return ", channels last: transpose with X.transpose(0, 2, 3, 1)"
     if int(np.prod(came[1:], dtype=int)) == int(np.prod(wanted, dtype=int)) and came != (wanted[0],):
         return f": reshape with X.reshape(-1, {', '.join(map(str, wanted))})"
