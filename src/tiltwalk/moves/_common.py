@@ -40,7 +40,7 @@ def only_some(new: Float[Array, "n d"], old: Float[Array, "n d"], noise: Noise, 
     """`new` in a random subset of parameters, `old` in the others: exact, since the walk moves parameters independently."""
     if fraction == 1:
         return new
-    chosen = jax.random.uniform(noise.shared_key(), (new.shape[-1],)) < fraction
+    chosen = jax.random.uniform(noise.shared_key(), (new.shape[1],)) < fraction
     return jnp.where(like_models(chosen, new), new, old)
 
 
