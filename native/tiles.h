@@ -11,9 +11,12 @@ namespace TILTWALK_TARGET {
 #if TILTWALK_LANES == 16 || (defined(__ARM_NEON) && defined(__aarch64__))
 constexpr int kPoolGroup = 6;
 constexpr Blocking kBlocking = {kLanes, 3, {{2, 13}, {4, 6}, {8, 3}}, kPoolGroup};
-#else
+#elif TILTWALK_LANES == 8
 constexpr int kPoolGroup = 3;
 constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 3}, {1, 12}}, kPoolGroup};
+#else  // a product needs a register before it is added
+constexpr int kPoolGroup = 2;
+constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 2}, {1, 12}}, kPoolGroup};
 #endif
 
 struct Tiles {
@@ -39,11 +42,20 @@ void tiles(const Tiles& t) {
     const float* w = t.panel + kGroup;
     for (int k = 0; k < t.taps; k++, w += kGroup) {
       const int64_t at = kDenseTaps ? (int64_t)k * kBlock : t.tap[k];
-      Vec x[kTile];
-      TILTWALK_UNROLL for (int p = 0; p < kTile; p++) x[p] = load(in[p] + at);
-      TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
-        const Vec weight = broadcast(w[g]);
-        TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] += x[p] * weight;
+      if (kTile <= kGroup) {  // the shorter side stays in registers, the longer goes through one
+        Vec x[kTile];
+        TILTWALK_UNROLL for (int p = 0; p < kTile; p++) x[p] = load(in[p] + at);
+        TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
+          const Vec weight = broadcast(w[g]);
+          TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] += x[p] * weight;
+        }
+      } else {
+        Vec weight[kGroup];
+        TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) weight[g] = broadcast(w[g]);
+        TILTWALK_UNROLL for (int p = 0; p < kTile; p++) {
+          const Vec x = load(in[p] + at);
+          TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) sum[p][g] += x * weight[g];
+        }
       }
     }
     if (t.pool == kNoPool) {
