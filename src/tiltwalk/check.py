@@ -31,15 +31,22 @@ def numeric(name: str, value: Any, allowed: str) -> np.ndarray:
     return array.astype(float)
 
 
+def is_instance_of(protocol: Any, value: Any) -> bool:
+    """Whether `value` is an object with what `protocol` asks for; a class has it too, but was not called."""
+    return isinstance(value, protocol) and not isinstance(value, type)
+
+
 def positive(name: str, value: Any, *, shape: str = "a positive number or one per parameter") -> None:
     """Raises unless `value` is a finite positive number, or a vector of them."""
     if not concrete(value):
         return
-    array = numeric(name, value, shape)
-    if array.ndim > 1:
+    array = _no_boolean(name, value, shape)
+    if array.ndim > 1 or array.size == 0:
         raise ValueError(f"{name} must be {shape}; got an array of shape {array.shape}.")
-    if array.size == 0 or not np.all(np.isfinite(array)) or np.any(array <= 0):
-        raise ValueError(f"{name} must be {shape}, finite; got {shown(value if array.ndim == 0 else array)}.")
+    wrong = ~(np.isfinite(array) & (array > 0))
+    if np.any(wrong):
+        came = shown(value) if array.ndim == 0 else f"{array[wrong][0]} for parameter {np.argmax(wrong)}"
+        raise ValueError(f"{name} must be {shape}, finite; got {came}.")
 
 
 def number(name: str, value: Any, *, low: float = -np.inf, high: float = np.inf, low_open: bool = False) -> None:
@@ -47,12 +54,19 @@ def number(name: str, value: Any, *, low: float = -np.inf, high: float = np.inf,
     if not concrete(value):
         return
     interval = f"a number in {'(' if low_open or low == -np.inf else '['}{low:g}, {high:g}{')' if high == np.inf else ']'}"
-    array = numeric(name, value, interval)
+    array = _no_boolean(name, value, interval)
     if array.ndim:
         raise ValueError(f"{name} must be {interval}; got an array of shape {array.shape}.")
     x = float(array)
     if not np.isfinite(x) or x < low or x > high or (low_open and x == low):
         raise ValueError(f"{name} must be {interval}; got {shown(value)}.")
+
+
+def _no_boolean(name: str, value: Any, allowed: str) -> np.ndarray:
+    array = numeric(name, value, allowed)
+    if np.asarray(value).dtype == bool:
+        raise TypeError(f"{name} must be {allowed}; got {shown(value)}.")
+    return array
 
 
 def whole(name: str, value: Any, *, low: int, high: int | None = None) -> int:
@@ -79,5 +93,7 @@ def finite_array(name: str, value: Any, ndims: tuple[int, ...], shape: str) -> n
     if array.size == 0:
         raise ValueError(f"{name} must have shape {shape} with no empty axis; got {array.shape}.")
     if not np.all(np.isfinite(array)):
+        if array.ndim == 0:
+            raise ValueError(f"{name} must be finite; got {array}.")
         raise ValueError(f"{name} must be finite; got {int(np.sum(~np.isfinite(array)))} entries that are NaN or infinite.")
     return array

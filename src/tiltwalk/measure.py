@@ -28,25 +28,38 @@ class PathMeasure:
     length: int = static()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.walk, Walk):
+        if not check.is_instance_of(Walk, self.walk):
             raise TypeError(
                 f"PathMeasure.walk must be a walk such as RandomWalk(sigma) or OrnsteinUhlenbeck(sigma, pull); "
                 f"got {check.shown(self.walk)}."
             )
         check.whole("PathMeasure.length", self.length, low=1)
-        if not callable(self.loss) or not hasattr(self.loss, "dim"):
+        if isinstance(self.loss, type) or not callable(self.loss) or not hasattr(self.loss, "dim"):
             raise TypeError(
                 "PathMeasure.loss must be a loss with `dim`, called as loss(thetas) with thetas of shape (m, dim): see "
                 f"tiltwalk.losses, or wrap a function in losses.Function or losses.BlackBox; got {check.shown(self.loss)}."
             )
+        check.whole("PathMeasure.loss.dim", self.loss.dim, low=1)
         self.walk.check_dim(self.loss.dim)
-        made = jax.eval_shape(lambda: self.loss(jnp.zeros((3, self.loss.dim))))
-        shape = getattr(made, "shape", None)
+        self._check_loss()
+
+    def _check_loss(self) -> None:
+        """Raises unless the loss can be compiled and gives one real number a model."""
+        try:
+            made: Any = jax.eval_shape(lambda: self.loss(jnp.zeros((3, self.loss.dim))))
+        except jax.errors.JAXTypeError as error:
+            raise TypeError(
+                "PathMeasure.loss must be written with jax.numpy, so that it can be compiled; wrap a function of NumPy arrays "
+                f"in losses.BlackBox(fn, dim); got {check.shown(self.loss)}."
+            ) from error
+        allowed = f"PathMeasure.loss must return one real number a model, shape (m,), for thetas of shape (m, {self.loss.dim})"
+        shape, dtype = getattr(made, "shape", None), getattr(made, "dtype", None)
+        if shape is None:
+            raise TypeError(f"{allowed}; got {'None' if made is None else 'a ' + type(made).__name__}.")
         if shape != (3,):
-            raise ValueError(
-                f"PathMeasure.loss must return one number a model, shape (m,), for thetas of shape (m, {self.loss.dim}); "
-                f"for m = 3 it returned {'shape ' + str(shape) if shape is not None else check.shown(made)}."
-            )
+            raise ValueError(f"{allowed}; for m = 3 it returned shape {shape}.")
+        if dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating):
+            raise TypeError(f"{allowed}; got {dtype}.")
 
     @property
     def dim(self) -> int:

@@ -119,7 +119,7 @@ def _check(measure: Any, rule: Any, steps: Any, chains: Any, burn_in: Any, thin:
     check.whole("sample.thin", thin, low=1)
     if workers is not None:
         check.whole("sample.workers", workers, low=1)
-    if not hasattr(rule, "decide"):
+    if isinstance(rule, type) or not hasattr(rule, "decide"):
         raise TypeError(f"sample.rule must be a rule such as rules.Metropolis(); got {check.shown(rule)}.")
     if target is not None:
         check.number("sample.target_acceptance", target, low=0, high=1, low_open=True)
@@ -143,7 +143,7 @@ def _mixture(measure: Any, moves: Any) -> list[tuple[Move, float]]:
         if not (isinstance(entry, list | tuple) and len(entry) == 2):
             raise TypeError(f"sample.moves must be a move or a list of (move, weight); got the entry {check.shown(entry)}.")
         move, weight = entry
-        if not all(hasattr(move, name) for name in ("parts", "name", "check", "step")):
+        if isinstance(move, type) or not all(hasattr(move, name) for name in ("parts", "name", "check", "step")):
             raise TypeError(f"sample.moves must be moves of tiltwalk.moves, or like them; got {check.shown(move)}.")
         check.number("sample.moves' weight", weight, low=0, low_open=True)
         move.check(measure)
@@ -166,7 +166,11 @@ class _Kept:
     function: Callable[[ChainState], Any]
 
     def __call__(self, state: ChainState) -> Any:
-        return {"kept": self.function(state)}
+        kept = self.function(state)
+        for leaf in jax.tree.leaves(kept):
+            if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
+                raise TypeError(f"sample.keep must return an array of the state, or a tree of arrays; got {check.shown(leaf)}.")
+        return {"kept": kept}
 
 
 _KEEPERS: dict[str, Callable[[ChainState], Any]] = {
@@ -204,11 +208,13 @@ def _begin(
             raise ValueError(
                 f"sample.init must have shape {shape}, or {(chains, *shape)} with one path a chain; got {path.shape}."
             )
+        if not np.all(np.isfinite(path)):
+            raise ValueError("sample.init must be finite; got a path with NaN or infinite entries.")
         path = jnp.broadcast_to(path, (chains, *shape))
     path = path.astype(dtype)
     losses = jax.jit(jax.vmap(lambda p: measure.losses(p)))(path).astype(dtype)
-    bad = int(np.sum(~np.isfinite(np.asarray(losses).sum(-1))))
-    if np.any(np.isnan(losses)):
+    bad = int(np.sum(np.any(np.isnan(np.asarray(losses)), -1)))
+    if bad:
         raise ValueError(
             f"The loss is not a number on the first path of {bad} of {chains} chains: give a better init, or mend the loss."
         )

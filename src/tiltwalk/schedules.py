@@ -19,6 +19,8 @@ import numpy as np
 
 from tiltwalk import check
 
+_AT_ONCE = 2**16
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -28,7 +30,18 @@ class Schedule:
     text: str
 
     def __call__(self, step: Any) -> np.ndarray:
-        return np.asarray(self.function(np.asarray(step, dtype=float)), dtype=float)
+        at = np.asarray(step, dtype=float)
+        found = np.asarray(self.function(at))
+        if found.dtype.kind not in "fiu" or found.shape not in ((), at.shape):
+            raise TypeError(
+                f"{self!r} must give one number for each step of an array of steps; "
+                f"for steps of shape {at.shape} it gave {check.shown(found)}."
+            )
+        tilts = np.broadcast_to(found.astype(float), at.shape)
+        wrong = ~(np.isfinite(tilts) & (tilts >= 0))
+        if np.any(wrong):
+            raise ValueError(f"{self!r} must be finite and at least 0; got {tilts[wrong][0]} at step {at[wrong][0]:g}.")
+        return tilts
 
     def then(self, other: Schedule, after: int) -> Schedule:
         """This schedule for the first `after` steps, then `other` from its own step 0."""
@@ -80,11 +93,15 @@ def staircase(values: Sequence[float], steps_each: int) -> Schedule:
 
 
 def as_schedule(s: Any, steps: int) -> Schedule:
-    """`s` as a schedule: a number, an array with one value a step (`steps` of them), or a schedule itself."""
-    if isinstance(s, Schedule):
-        return s
+    """`s` as a schedule: a number, an array with one value a step (`steps` of them), or a schedule itself.
+
+    A schedule is looked at over all `steps` here, so that a wrong value ends a run before it begins and not on the way.
+    """
     if callable(s):
-        return Schedule(lambda step: np.broadcast_to(np.asarray(s(step), float), step.shape), getattr(s, "__name__", "s"))
+        schedule = s if isinstance(s, Schedule) else Schedule(s, getattr(s, "__name__", "s"))
+        for first in range(0, steps, _AT_ONCE):
+            schedule(np.arange(first, min(first + _AT_ONCE, steps)))
+        return schedule
     array = check.numeric("s", s, "a number of at least 0, an array over steps, or a schedule")
     if array.ndim == 0:
         check.number("s", s, low=0)
@@ -95,5 +112,6 @@ def as_schedule(s: Any, steps: int) -> Schedule:
             f"got shape {array.shape}."
         )
     if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise ValueError("s must be finite and at least 0 at every step; got a value that is not.")
+        wrong = int(np.argmax(~(np.isfinite(array) & (array >= 0))))
+        raise ValueError(f"s must be finite and at least 0 at every step; got {array[wrong]} at step {wrong}.")
     return Schedule(lambda step: array[np.clip(step.astype(int), 0, steps - 1)], f"{steps} given values")

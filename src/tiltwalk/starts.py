@@ -118,6 +118,10 @@ class Uniform:
         if check.concrete(self.low) and check.concrete(self.high):
             low = check.finite_array("Uniform.low", self.low, (0, 1), "() or (d,)")
             high = check.finite_array("Uniform.high", self.high, (0, 1), "() or (d,)")
+            if low.ndim and high.ndim and low.shape != high.shape:
+                raise ValueError(
+                    f"Uniform.low and Uniform.high must be one number or one per parameter; got {low.size} and {high.size}."
+                )
             if np.any(low >= high):
                 raise ValueError(f"Uniform.low must be below Uniform.high; got {self.low} and {self.high}.")
 

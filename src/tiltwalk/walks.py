@@ -197,7 +197,7 @@ class RandomWalk(GaussianChain):
 
     def __post_init__(self) -> None:
         check.positive("RandomWalk.sigma", self.sigma)
-        if not isinstance(self.start, Start):
+        if not check.is_instance_of(Start, self.start):
             raise TypeError(f"RandomWalk.start must be a start such as Flat() or Normal(scale); got {check.shown(self.start)}.")
 
     def persistence(self) -> Any:
