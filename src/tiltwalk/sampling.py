@@ -212,13 +212,18 @@ def _begin(
             raise ValueError("sample.init must be finite; got a path with NaN or infinite entries.")
         path = jnp.broadcast_to(path, (chains, *shape))
     path = path.astype(dtype)
-    losses = jax.jit(jax.vmap(lambda p: measure.losses(p)))(path).astype(dtype)
+    losses = _losses(measure, path).astype(dtype)
     bad = int(np.sum(np.any(np.isnan(np.asarray(losses)), -1)))
     if bad:
         raise ValueError(
             f"The loss is not a number on the first path of {bad} of {chains} chains: give a better init, or mend the loss."
         )
     return chain.Carry(ChainState(path, losses), jnp.stack(given)), number
+
+
+@jax.jit
+def _losses(measure: PathMeasure, paths: Any) -> Any:
+    return jax.vmap(measure.losses)(paths)
 
 
 def _workers(workers: int | None, chains: int, measure: PathMeasure) -> int:
