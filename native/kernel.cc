@@ -1,7 +1,9 @@
-// The forward pass and the losses, compiled once per target (TILTWALK_TARGET names it). See plan.h for the layout.
+// The forward pass and the losses, and the table of all that is once per target (TILTWALK_TARGET names it).
+// See plan.h for the layout.
 #include "kernel.h"
 
 #include "functions.h"
+#include "reverse.h"
 #include "tiles.h"
 
 namespace tiltwalk {
@@ -88,7 +90,7 @@ void affine(const Step& step, const Value& in, const float* from, const Value& o
     for (int g = 0; g < step.groups; g++) {
       const int n = step.group_size(g);
       t.in = from + v * kLanes, t.out = to + filter * t.plane + v * kLanes, t.panel = panel;
-      run_tiles(step.tile, n, step.flat, t);
+      run_tiles(step.tile, n, step.flat ? kDenseTaps : kListed, t);
       panel += (int64_t)n * (step.taps + 1), filter += n;
     }
   }
@@ -197,6 +199,7 @@ void head(int kind, const float* out, int64_t outputs, const int32_t* labels, co
 
 extern const Kernel TILTWALK_JOIN(kernel_, TILTWALK_TARGET) = {
     TILTWALK_TEXT(TILTWALK_TARGET), TILTWALK_TARGET::kBlocking, TILTWALK_TARGET::pack, TILTWALK_TARGET::forward, TILTWALK_TARGET::head,
+    TILTWALK_TARGET::head_slopes, TILTWALK_TARGET::pack_back, TILTWALK_TARGET::reverse,
 };
 
 }  // namespace tiltwalk

@@ -15,6 +15,13 @@ struct Kernel {
   const float* (*forward)(const Plan& plan, const float* packed, const float* data, int blocks, float* memory);
   // Loss of the 16 samples of a block. Labels for cross entropy and zero-one, targets [outputs][16] for squared error.
   void (*head)(int kind, const float* out, int64_t outputs, const int32_t* labels, const float* targets, float* losses);
+  // Derivatives of those losses by the outputs, each sample's times its weight; 0 for a sample whose weight is not `used`.
+  void (*head_slopes)(int kind, const float* out, int64_t outputs, const int32_t* labels, const float* targets,
+                      const float* weights, const int32_t* used, float* slopes);
+  // The weights again, turned round for the way back. For plans that keep their values, as is the next.
+  void (*pack_back)(const Plan& plan, const float* theta, float* packed);
+  // After `forward` on the same blocks: adds the derivatives by the parameters to `sums`. `slopes` [blocks][outputs][16].
+  void (*reverse)(const Plan& plan, const float* packed, const float* data, int blocks, const float* slopes, float* memory, float* sums);
 };
 
 extern const Kernel kernel_plain;

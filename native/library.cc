@@ -49,7 +49,7 @@ ffi::Error call(ffi::ThreadPool pool, ffi::AnyBuffer thetas, ffi::AnyBuffer data
   std::string wrong;
   r.plan = plan_for(program, *r.kernel, gradient != nullptr, &wrong);
   if (!r.plan) return bad(wrong);
-  if (kind < kCrossEntropy || kind > kOutputs) return bad("unknown kind of loss");
+  if (kind < kCrossEntropy || kind > (gradient ? kSquaredError : kOutputs)) return bad("unknown kind of loss, or one without a gradient");
   r.kind = (int)kind, r.samples = samples;
 
   for (const ffi::AnyBuffer* b : {&thetas, &data, &weights})
@@ -95,6 +95,11 @@ ffi::Error call(ffi::ThreadPool pool, ffi::AnyBuffer thetas, ffi::AnyBuffer data
   } else {
     return bad("losses must have shape (models,) or (models, samples)");
   }
+  if (gradient) {
+    if (out.size() != 1 || gradient->element_type() != ffi::F32 || gradient->element_count() != thetas.element_count())
+      return bad("a gradient has the shape of the parameters");
+    r.gradient = (float*)gradient->untyped_data();
+  }
   if (r.models == 0) return ffi::Error::Success();
   run(r, pool.num_threads(), [&pool](int64_t others, const std::shared_ptr<std::function<void()>>& work) {
     for (int64_t k = 0; k < others; k++) pool.Schedule([work] { (*work)(); });
@@ -106,6 +111,12 @@ ffi::Error evaluate(ffi::ThreadPool pool, ffi::AnyBuffer thetas, ffi::AnyBuffer 
                     ffi::AnyBuffer ranges, ffi::AnyBuffer index, ffi::Result<ffi::AnyBuffer> result, Ints program, int64_t kind,
                     int64_t samples, std::string_view target) {
   return call(pool, thetas, data, truth, weights, ranges, index, result, nullptr, program, kind, samples, target);
+}
+
+ffi::Error differentiate(ffi::ThreadPool pool, ffi::AnyBuffer thetas, ffi::AnyBuffer data, ffi::AnyBuffer truth, ffi::AnyBuffer weights,
+                         ffi::AnyBuffer ranges, ffi::AnyBuffer index, ffi::Result<ffi::AnyBuffer> result, ffi::Result<ffi::AnyBuffer> gradient,
+                         Ints program, int64_t kind, int64_t samples, std::string_view target) {
+  return call(pool, thetas, data, truth, weights, ranges, index, result, &*gradient, program, kind, samples, target);
 }
 
 }  // namespace
@@ -132,18 +143,24 @@ TILTWALK_EXPORT void tiltwalk_check(const int32_t* code, int64_t size, char* tex
   text[n] = 0;
 }
 
+// A handler with the operands of `call`, and the results that follow.
+#define TILTWALK_BIND(results)                 \
+  ffi::Ffi::Bind()                             \
+      .Ctx<ffi::ThreadPool>()                  \
+      .Arg<ffi::AnyBuffer>()                   \
+      .Arg<ffi::AnyBuffer>()                   \
+      .Arg<ffi::AnyBuffer>()                   \
+      .Arg<ffi::AnyBuffer>()                   \
+      .Arg<ffi::AnyBuffer>()                   \
+      .Arg<ffi::AnyBuffer>()                   \
+      results                                  \
+      .Attr<tiltwalk::Ints>("program")         \
+      .Attr<int64_t>("kind")                   \
+      .Attr<int64_t>("samples")                \
+      .Attr<std::string_view>("target")
+
 TILTWALK_EXPORT XLA_FFI_Error* tiltwalk_evaluate(XLA_FFI_CallFrame* frame);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(tiltwalk_evaluate, tiltwalk::evaluate,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Attr<tiltwalk::Ints>("program")
-                                  .Attr<int64_t>("kind")
-                                  .Attr<int64_t>("samples")
-                                  .Attr<std::string_view>("target"));
+TILTWALK_EXPORT XLA_FFI_Error* tiltwalk_differentiate(XLA_FFI_CallFrame* frame);
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(tiltwalk_evaluate, tiltwalk::evaluate, TILTWALK_BIND(.Ret<ffi::AnyBuffer>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(tiltwalk_differentiate, tiltwalk::differentiate, TILTWALK_BIND(.Ret<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>()));

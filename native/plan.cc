@@ -33,24 +33,30 @@ double cost(int tile, int filters, int largest, int* groups) {
   return cycles / tile;
 }
 
-void choose(const Blocking& blocking, Step* step, bool four) {
-  if (four) {
-    step->tile = 4;
-    step->groups = (step->filters + blocking.pool_group - 1) / blocking.pool_group;
-    return;
-  }
+// The cheapest tile for a number of filters.
+void choose(const Blocking& blocking, int filters, int* tile, int* groups) {
   double best = 1e30;
   for (int k = 0; k < blocking.shapes; k++) {
-    int groups;
-    const double c = cost(blocking.shape[k].tile, step->filters, blocking.shape[k].group, &groups);
-    if (c < best * 0.999) best = c, step->tile = blocking.shape[k].tile, step->groups = groups;
+    int n;
+    const double c = cost(blocking.shape[k].tile, filters, blocking.shape[k].group, &n);
+    if (c < best * 0.999) best = c, *tile = blocking.shape[k].tile, *groups = n;
   }
 }
 
-void pack(Step* step, Plan* plan) {
-  step->packed = plan->packed;
-  plan->packed += (int64_t)step->filters * (step->taps + 1);
-  plan->packed = (plan->packed + 15) / 16 * 16;
+// The same for taps times filters, where the last tile of taps may be part empty.
+void choose_outer(const Blocking& blocking, Step* step) {
+  double best = 1e30;
+  for (const Blocking::Shape& shape : blocking.outer) {
+    int n;
+    const double c = cost(shape.tile, step->filters, shape.group, &n) * shape.tile * ((step->taps + shape.tile - 1) / shape.tile);
+    if (c < best * 0.999) best = c, step->outer_tile = shape.tile, step->outer_groups = n;
+  }
+}
+
+int64_t room(int64_t* end, int64_t floats) {
+  const int64_t at = *end;
+  *end += (floats + 15) / 16 * 16;
+  return at;
 }
 
 Value image(int channels, int height, int width) {
@@ -96,6 +102,7 @@ struct Builder {
   // Takes an activation, a 2 x 2 pooling and another activation into a step; returns the next layer.
   int fuse(Step* step, int next, int height, int width, bool conv) {
     Act first = activation(next) ? (Act)layer(next)[1] : kIdentity;
+    if (keep && first == kGelu) return next;  // its derivative needs what goes in
     const int after = next + activation(next);
     const int op = after < layers ? layer(after)[0] : 0;
     const bool monotone = first != kGelu, cheap = first == kIdentity || first == kRelu;
@@ -131,13 +138,16 @@ struct Builder {
     step.in = (int)plan->values.size() - 1;
     step.filters = conv ? f[3] : f[2];
     step.taps = conv ? f[1] * f[1] * f[2] : f[1];
-    step.kernel = conv ? f[1] : 0, step.stride = conv ? f[4] : 1, step.low_i = pi.low, step.low_j = pj.low;
+    step.kernel = conv ? f[1] : 0, step.channels = conv ? f[2] : f[1], step.stride = conv ? f[4] : 1, step.low_i = pi.low, step.low_j = pj.low;
     step.weight = plan->parameters, step.bias = step.weight + (int64_t)step.taps * step.filters;
     plan->parameters = step.bias + step.filters;
     plan->flops += 2.0 * step.taps * step.filters * pi.out * pj.out;
     const int next = fuse(&step, i + 1, pi.out, pj.out, conv);
-    choose(blocking, &step, step.pool != kNoPool);
-    pack(&step, plan);
+    if (step.pool)
+      step.tile = 4, step.groups = (step.filters + blocking.pool_group - 1) / blocking.pool_group;
+    else
+      choose(blocking, step.filters, &step.tile, &step.groups);
+    step.packed = room(&plan->packed, (int64_t)step.filters * (step.taps + 1));
     if (!conv) {
       if (plan->first_flat < 0) plan->first_flat = (int)plan->steps.size();
       step.flat = true;
@@ -178,14 +188,84 @@ struct Builder {
     }
   }
 
+  // Memory of derivatives: images take turns in two places, and the frames all use one.
+  void reverse_memory(int boundary, int64_t* end) {
+    std::vector<Slope>& slopes = plan->slopes;
+    slopes.resize(plan->values.size());
+    int64_t turn[2] = {0, 0}, largest = 0, widest = 0;
+    for (Step& step : plan->steps) {
+      const Value &in = plan->values[step.in], &out = plan->values[step.out];
+      Slope& s = slopes[step.out];
+      s.wanted = step.what == kAffine || slopes[step.in].wanted;
+      if (step.out < boundary) turn[step.out % 2] = std::max(turn[step.out % 2], out.places() * kBlock);
+      if (step.flat && step.what == kAffine) widest = std::max<int64_t>(widest, (step.filters + kBlock - 1) / kBlock * kBlock);
+      if (step.what != kAffine || step.flat) continue;
+      Frame& f = step.frame;
+      f.rows = out.height, f.columns = out.width;
+      if (slopes[step.in].wanted) {
+        f.spread = step.stride, f.top = step.kernel - 1 - step.low_i, f.left = step.kernel - 1 - step.low_j;
+        f.rows = f.top + std::max((out.height - 1) * step.stride + 1, in.height + step.low_i);
+        f.columns = f.left + std::max((out.width - 1) * step.stride + 1, in.width + step.low_j);
+      }
+      largest = std::max(largest, out.channels * f.plane());
+    }
+    const int64_t turns[2] = {room(end, turn[0]), room(end, turn[1])};
+    plan->frame = room(end, largest), plan->turned = room(end, plan->pass * kBlock * widest);
+    for (int k = 1; k < (int)slopes.size(); k++) {
+      const int64_t floats = plan->values[k].places() * kBlock;
+      slopes[k].stride = k < boundary ? 0 : floats;
+      slopes[k].offset = k < boundary ? turns[k % 2] : room(end, plan->pass * floats);
+    }
+  }
+
+  void reverse_tables(Step* step) {
+    if (step->what != kAffine) return;
+    const Value &in = plan->values[step->in], &out = plan->values[step->out];
+    const Frame& s = step->frame;
+    step->width = step->flat ? (step->filters + kBlock - 1) / kBlock * kBlock : step->filters;
+    step->sums = room(&plan->sums, step->width * step->taps), step->bias_sums = room(&plan->sums, step->width);
+    choose_outer(blocking, step);
+    step->places = out.height * out.width;
+    if (!step->flat)
+      for (int i = 0; i < out.height; i++)
+        for (int j = 0; j < out.width; j++) {
+          step->sources_at.push_back((int32_t)(((int64_t)i * step->stride * in.columns + (int64_t)j * step->stride) * kBlock));
+          step->slopes_at.push_back((int32_t)s.place(i, j));
+        }
+    if (!plan->slopes[step->in].wanted) return;
+    Back& b = step->back;
+    const int k = step->kernel, f = step->filters;
+    choose(blocking, step->channels, &b.tile, &b.groups);
+    b.taps = step->flat ? f : k * k * f;
+    b.packed = room(&plan->packed, (int64_t)step->channels * (b.taps + 1));
+    if (step->flat) return;
+    b.row = k * f, b.column = f;
+    for (int y = 0; y < k; y++)
+      for (int x = 0; x < k; x++)
+        for (int n = 0; n < f; n++) {
+          b.taps_at.push_back((int32_t)(n * s.plane() + ((int64_t)y * s.columns + x) * kBlock));
+          b.weights_at.push_back(((k - 1 - y) * k + k - 1 - x) * step->channels * f + n);
+        }
+    const int n = in.height * in.width;
+    b.tiles = (n + b.tile - 1) / b.tile;
+    const int last_i = s.top + (out.height - 1) * step->stride, last_j = s.left + (out.width - 1) * step->stride;
+    for (int t = 0; t < b.tiles; t++) {
+      int range[4] = {k, 0, k, 0};
+      for (int p = t * b.tile; p < (t + 1) * b.tile; p++) {
+        const int i = std::min(p, n - 1) / in.width, j = std::min(p, n - 1) % in.width;
+        b.positions_at.push_back((int32_t)(((int64_t)i * s.columns + j) * kBlock));
+        b.targets_at.push_back((int32_t)(((int64_t)i * in.width + j) * kBlock));
+        range[0] = std::min(range[0], std::max(s.top - i, 0)), range[1] = std::max(range[1], std::min(last_i - i + 1, k));
+        range[2] = std::min(range[2], std::max(s.left - j, 0)), range[3] = std::max(range[3], std::min(last_j - j + 1, k));
+      }
+      b.ranges_at.insert(b.ranges_at.end(), range, range + 4);
+    }
+  }
+
   void memory() {
     std::vector<Value>& v = plan->values;
     int64_t end = 0;
-    auto take = [&](int64_t floats) {
-      const int64_t at = end;
-      end += (floats + 15) / 16 * 16;
-      return at;
-    };
+    auto take = [&](int64_t floats) { return room(&end, floats); };
     const int first = plan->first_flat;
     const int boundary = first < (int)plan->steps.size() ? plan->steps[first].in : (int)v.size() - 1;
     int64_t image_floats[2] = {0, 0}, flat_floats[2] = {0, 0}, all = 0;
@@ -198,6 +278,7 @@ struct Builder {
       plan->pass = 8;
       while (plan->pass > 1 && plan->pass * all > 96 * 1024) plan->pass /= 2;
       for (int k = 1; k < (int)v.size(); k++) v[k].stride = v[k].floats(), v[k].offset = take(plan->pass * v[k].floats());
+      reverse_memory(boundary, &end);
     } else {
       const int64_t images[2] = {take(image_floats[0]), take(image_floats[1])};
       const int64_t edge = boundary ? take(plan->pass * v[boundary].floats()) : 0;
@@ -299,7 +380,14 @@ std::string build(const int32_t* code, int64_t size, const Blocking& blocking, b
     b.places(&step);
     step.tap = step.taps_at.data(), step.row = step.rows_at.data();
     step.position = step.positions_at.data(), step.target = step.targets_at.data();
+    if (!keep) continue;
+    b.reverse_tables(&step);
+    Back& back = step.back;
+    back.tap = back.taps_at.data(), back.weight = back.weights_at.data(), back.range = back.ranges_at.data();
+    back.position = back.positions_at.data(), back.target = back.targets_at.data();
+    step.source = step.sources_at.data(), step.slope = step.slopes_at.data();
   }
+  plan->slope = plan->slopes.data();
   plan->value = plan->values.data(), plan->step = plan->steps.data();
   plan->count = (int)plan->steps.size(), plan->last = (int)plan->values.size() - 1;
   return "";

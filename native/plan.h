@@ -37,6 +37,7 @@ struct Blocking {
     int tile, group;
   } shape[4];
   int pool_group;
+  Shape outer[3];  // sums of products of two loaded vectors: taps times filters
 };
 
 struct Value {
@@ -48,6 +49,31 @@ struct Value {
   TILTWALK_INLINE int64_t floats() const { return channels * plane(); }
   TILTWALK_INLINE bool padded() const { return rows != height || columns != width; }
   TILTWALK_INLINE int64_t place(int i, int j) const { return ((int64_t)(top + i) * columns + left + j) * kBlock; }
+  TILTWALK_INLINE int64_t places() const { return (int64_t)channels * height * width; }
+};
+
+// Where the derivatives by a value lie, in the value's own shape without zeros around it.
+struct Slope {
+  bool wanted = false;  // some parameter comes before the value
+  int64_t offset = 0, stride = 0;
+};
+
+// The derivatives by a convolution's outputs, with zeros around and between them, as its reverse wants.
+struct Frame {
+  int top = 0, left = 0, rows = 0, columns = 0, spread = 1;
+  TILTWALK_INLINE int64_t plane() const { return (int64_t)rows * columns * kBlock; }
+  TILTWALK_INLINE int64_t place(int i, int j) const {
+    return ((int64_t)(top + i * spread) * columns + left + j * spread) * kBlock;
+  }
+};
+
+// The step that carries derivatives back through an affine step: the same tiles, with the weights turned round. A tile takes
+// only the taps that meet an output: `range` holds the first and last row and column of taps.
+struct Back {
+  int taps = 0, tile = 1, groups = 1, tiles = 0, row = 0, column = 0;
+  int64_t packed = 0;
+  const int32_t *tap = nullptr, *weight = nullptr, *position = nullptr, *target = nullptr, *range = nullptr;
+  std::vector<int32_t> taps_at, weights_at, positions_at, targets_at, ranges_at;  // what the five point to
 };
 
 struct Step {
@@ -65,8 +91,15 @@ struct Step {
   const int32_t *tap = nullptr, *row = nullptr, *position = nullptr, *target = nullptr;
   std::vector<int32_t> taps_at, rows_at, positions_at, targets_at;  // what the four point to
   TILTWALK_INLINE int group_size(int g) const { return filters / groups + (g < filters % groups); }
-  // for the reverse pass
-  int kernel = 0, stride = 1, low_i = 0, low_j = 0;
+  int kernel = 0, channels = 0, stride = 1, low_i = 0, low_j = 0;
+  // For the reverse pass: where the weights' derivatives are collected, with rows of `width` floats, and the places of all
+  // outputs in the input and in the derivatives.
+  Back back;
+  Frame frame;
+  int64_t sums = 0, bias_sums = 0, width = 0;
+  int outer_tile = 4, outer_groups = 1, places = 0;
+  const int32_t *source = nullptr, *slope = nullptr;
+  std::vector<int32_t> sources_at, slopes_at;
 };
 
 struct Plan {
@@ -76,13 +109,17 @@ struct Plan {
 
   std::vector<Value> values;  // values[0] is the data
   std::vector<Step> steps;
+  std::vector<Slope> slopes;  // beside the values, where they are kept
   const Value* value = nullptr;
+  const Slope* slope = nullptr;
   const Step* step = nullptr;
   int count = 0, last = 0;  // steps; the value that is the output
   int first_flat = 0;       // steps before it run block by block
   int64_t features = 0, outputs = 0, parameters = 0;
   int64_t packed = 0, memory = 0;  // floats a thread needs for weights and for values
   int pass = 2;                    // blocks that go through the flat steps together
+  int64_t frame = 0, turned = 0;   // places of the frames, and of a dense layer's slopes with the samples first
+  int64_t sums = 0;                // floats of the derivatives by the parameters, as the kernel collects them
   double flops = 0;                // of one sample
 };
 

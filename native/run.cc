@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kChunk = 8;             // blocks whose losses are summed together
 constexpr double kAlone = 2e6;        // operations below which other threads cost more than they give
-constexpr int kItems = 6;             // pieces of work a thread, for balance
+constexpr int kItems = 8;             // pieces of work a thread, for balance
+constexpr int kSegments = 8;          // pieces of a model whose derivatives are collected apart, then added in order
 
 // Memory of threads, given back and taken again: fresh pages would cost as much as a small call.
 class Store {
@@ -109,6 +110,16 @@ Block block_of(const Selection& s, int64_t b) {
   return out;
 }
 
+// The same with samples that do not belong to the selection replaced by one that does: on the way back their values are
+// multiplied by 0, which a NaN among them would survive.
+Block filled(Block block) {
+  int own = 0;
+  while (block.position[own] < 0) own++;
+  for (int n = 0; n < kBlock; n++)
+    if (block.position[n] < 0) block.sample[n] = block.sample[own], block.number = -1;
+  return block;
+}
+
 void gather(const float* from, int64_t width, const Block& block, float* to) {
   for (int n = 0; n < kBlock; n++) {
     const float* x = from + block.sample[n] / kBlock * width * kBlock + block.sample[n] % kBlock;
@@ -120,19 +131,21 @@ struct Worker {
   const Request& r;
   const Plan& plan = *r.plan;
   std::unique_ptr<Store::Memory> memory = store().take();
-  float *packed, *values, *gathered, *targets;
+  float *packed, *values, *gathered, *targets, *slopes, *derivatives;
   int64_t model = -1;
 
   explicit Worker(const Request& request) : r(request) {
     const int64_t data = plan.pass * plan.features * kBlock, out = plan.pass * plan.outputs * kBlock;
-    packed = memory->at(plan.packed + plan.memory + data + out);
-    values = packed + plan.packed, gathered = values + plan.memory, targets = gathered + data;
+    packed = memory->at(plan.packed + plan.memory + data + 2 * out + plan.sums);
+    values = packed + plan.packed, gathered = values + plan.memory, targets = gathered + data, slopes = targets + out;
+    derivatives = slopes + out;
   }
   ~Worker() { store().give(std::move(memory)); }
 
   void load(int64_t m) {
     if (m == model) return;
     r.kernel->pack(plan, r.thetas + m * plan.parameters, packed);
+    if (r.gradient) r.kernel->pack_back(plan, r.thetas + m * plan.parameters, packed);
     model = m;
   }
 
@@ -151,7 +164,7 @@ struct Worker {
     return gathered;
   }
 
-  void head(const Block& block, const float* out, float* losses) {
+  void head(const Block& block, const float* out, float* losses, float* back) {
     int32_t labels[kBlock] = {0};
     if (r.labels)
       for (int n = 0; n < kBlock; n++) labels[n] = r.labels[block.sample[n]];
@@ -163,6 +176,14 @@ struct Worker {
       y = targets;
     }
     r.kernel->head(r.kind, out, plan.outputs, labels, y, losses);
+    if (!back) return;
+    float weights[kBlock];
+    int32_t used[kBlock];
+    for (int n = 0; n < kBlock; n++) {
+      weights[n] = r.weights ? r.weights[block.sample[n]] : 1.0f;
+      used[n] = block.position[n] < 0 ? 0 : -1;
+    }
+    r.kernel->head_slopes(r.kind, out, plan.outputs, labels, y, weights, used, back);
   }
 
   void write_outputs(int64_t m, const Block& block, const float* out) {
@@ -179,15 +200,16 @@ struct Worker {
     Block blocks[8];
     for (int64_t b = first; b < last; b += plan.pass) {
       const int n = (int)std::min<int64_t>(plan.pass, last - b);
-      for (int k = 0; k < n; k++) blocks[k] = block_of(s, b + k);
-      const float* out = r.kernel->forward(plan, packed, inputs(blocks, n), n, values);
+      for (int k = 0; k < n; k++) blocks[k] = r.gradient ? filled(block_of(s, b + k)) : block_of(s, b + k);
+      const float* data = inputs(blocks, n);
+      const float* out = r.kernel->forward(plan, packed, data, n, values);
       for (int k = 0; k < n; k++, out += plan.outputs * kBlock) {
         if (r.kind == kOutputs) {
           write_outputs(m, blocks[k], out);
           continue;
         }
         float losses[kBlock];
-        head(blocks[k], out, losses);
+        head(blocks[k], out, losses, r.gradient ? slopes + k * plan.outputs * kBlock : nullptr);
         for (int i = 0; i < kBlock; i++) {
           if (blocks[k].position[i] < 0) continue;
           if (r.weights) losses[i] *= r.weights[blocks[k].sample[i]];
@@ -195,8 +217,22 @@ struct Worker {
           if (r.per_sample && blocks[k].position[i] < r.listed) r.per_sample[m * r.listed + blocks[k].position[i]] = losses[i];
         }
       }
+      if (r.gradient) r.kernel->reverse(plan, packed, data, n, slopes, values, derivatives);
     }
     return sum;
+  }
+
+  // Adds what a segment collected to the model's gradient, in the order of the parameters.
+  void add_to(float* gradient, bool first, float scale) const {
+    auto add = [&](float* to, const float* from, int64_t n) {
+      for (int64_t k = 0; k < n; k++) to[k] = ((first ? 0 : to[k]) + from[k]) * scale;
+    };
+    for (const Step& step : plan.steps) {
+      if (step.what != kAffine) continue;
+      for (int t = 0; t < step.taps; t++)
+        add(gradient + step.weight + (step.flat ? t : step.row[t]) * (int64_t)step.filters, derivatives + step.sums + t * step.width, step.filters);
+      add(gradient + step.bias, derivatives + step.bias_sums, step.filters);
+    }
   }
 };
 
@@ -205,6 +241,9 @@ struct Progress {
   std::atomic<int64_t> next{0}, done{0};
   std::mutex mutex;
   std::condition_variable all_done;
+  std::mutex order;
+  std::condition_variable in_turn;
+  std::vector<int64_t> added;  // segments of each model whose derivatives are in its gradient
 };
 
 }  // namespace
@@ -226,9 +265,11 @@ void run(const Request& r, int64_t threads, const Share& share) {
   if (blocks * kBlock * r.plan->flops < kAlone) threads = 1;
   threads = std::max<int64_t>(threads, 1);
   const int64_t wanted = threads == 1 ? 1 : (threads * kItems + r.models - 1) / std::max<int64_t>(r.models, 1);
-  const int64_t pieces = std::max<int64_t>(1, std::min(most, wanted)), items = most ? r.models * pieces : 0;
+  const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(most, r.gradient ? kSegments : wanted)), items = most ? r.models * pieces : 0;
 
   auto progress = std::make_shared<Progress>();
+  if (r.gradient) progress->added.resize(r.models);
+  if (r.gradient && !items) std::fill_n(r.gradient, r.models * r.plan->parameters, std::numeric_limits<float>::quiet_NaN());
   auto work = std::make_shared<std::function<void()>>();
   double* const out = sums.data();
   *work = [progress, items, pieces, most, out, &r] {
@@ -240,10 +281,20 @@ void run(const Request& r, int64_t threads, const Share& share) {
       for (; item < items; item = progress->next++, finished++) {
         const int64_t m = item / pieces, piece = item % pieces;
         const Selection s(r, m);
+        if (r.gradient) std::fill_n(worker.derivatives, worker.plan.sums, 0.0f);
         for (int64_t c = piece * most / pieces; c < (piece + 1) * most / pieces; c++) {
           const int64_t last = std::min((c + 1) * kChunk, s.blocks());
           if (c * kChunk < last) out[m * most + c] = worker.chunk(m, s, c * kChunk, last);
         }
+        if (!r.gradient) continue;
+        // Segments are handed out in order, so the one that is waited for is being worked on.
+        std::unique_lock<std::mutex> lock(progress->order);
+        progress->in_turn.wait(lock, [&] { return progress->added[m] == piece; });
+        lock.unlock();
+        worker.add_to(r.gradient + m * worker.plan.parameters, piece == 0, piece == pieces - 1 ? 1.0f / (float)s.count : 1.0f);
+        lock.lock();
+        progress->added[m]++;
+        progress->in_turn.notify_all();
       }
     }
     if ((progress->done += finished) == items) {

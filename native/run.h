@@ -21,7 +21,7 @@ struct Request {
   int64_t range_rows = 0, index_rows = 0, index_size = 0;
   float* losses = nullptr;      // [models]: sum of weight times loss, over the number of samples
   float* per_sample = nullptr;  // [models][listed], with `outputs` floats a sample for kOutputs
-  float* gradient = nullptr;    // [models][parameters], of the mean
+  float* gradient = nullptr;    // [models][parameters], of the mean; the plan must keep its values
   int64_t listed = 0;           // samples a model in `per_sample`
 };
 

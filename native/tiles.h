@@ -10,26 +10,29 @@ namespace TILTWALK_TARGET {
 // Registers: 32 on AVX-512 and Arm, 16 on the others. A tile holds its sums, its inputs and one weight.
 #if TILTWALK_LANES == 16 || (defined(__ARM_NEON) && defined(__aarch64__))
 constexpr int kPoolGroup = 6;
-constexpr Blocking kBlocking = {kLanes, 3, {{2, 13}, {4, 6}, {8, 3}}, kPoolGroup};
+constexpr Blocking kBlocking = {kLanes, 3, {{2, 13}, {4, 6}, {8, 3}}, kPoolGroup, {{4, 6}, {5, 5}, {6, 4}}};
 #elif TILTWALK_LANES == 8
 constexpr int kPoolGroup = 3;
-constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 3}, {1, 12}}, kPoolGroup};
+constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 3}, {1, 12}}, kPoolGroup, {{4, 3}, {5, 2}, {3, 4}}};
 #else  // a product needs a register before it is added
 constexpr int kPoolGroup = 2;
-constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 2}, {1, 12}}, kPoolGroup};
+constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 2}, {1, 12}}, kPoolGroup, {{4, 2}, {5, 2}, {3, 3}}};
 #endif
 
 struct Tiles {
   const float *in, *panel;
   float* out;
   const int32_t *tap, *position, *target;
-  int64_t plane;  // floats from one filter's output to the next
-  int taps, tiles;
+  const int32_t* range;  // of taps for each tile, for kRanged: see Back
+  int64_t plane;         // floats from one filter's output to the next
+  int taps, tiles, row, column;
   Pooling pool;
   bool relu_before, relu_after;
 };
 
-template <int kTile, int kGroup, bool kDenseTaps>
+enum Taps { kListed, kDenseTaps, kRanged };
+
+template <int kTile, int kGroup, Taps kTaps>
 void tiles(const Tiles& t) {
   for (int n = 0; n < t.tiles; n++) {
     const float* in[kTile];
@@ -39,22 +42,28 @@ void tiles(const Tiles& t) {
       const Vec b = broadcast(t.panel[g]);
       TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] = b;
     }
-    const float* w = t.panel + kGroup;
-    for (int k = 0; k < t.taps; k++, w += kGroup) {
-      const int64_t at = kDenseTaps ? (int64_t)k * kBlock : t.tap[k];
-      if (kTile <= kGroup) {  // the shorter side stays in registers, the longer goes through one
-        Vec x[kTile];
-        TILTWALK_UNROLL for (int p = 0; p < kTile; p++) x[p] = load(in[p] + at);
-        TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
-          const Vec weight = broadcast(w[g]);
-          TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] += x[p] * weight;
-        }
-      } else {
-        Vec weight[kGroup];
-        TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) weight[g] = broadcast(w[g]);
-        TILTWALK_UNROLL for (int p = 0; p < kTile; p++) {
-          const Vec x = load(in[p] + at);
-          TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) sum[p][g] += x * weight[g];
+    const int32_t* range = kTaps == kRanged ? t.range + 4 * n : nullptr;
+    const int rows = kTaps == kRanged ? range[1] : 1;
+    for (int row = kTaps == kRanged ? range[0] : 0; row < rows; row++) {
+      const int first = kTaps == kRanged ? row * t.row + range[2] * t.column : 0;
+      const int last = kTaps == kRanged ? row * t.row + range[3] * t.column : t.taps;
+      const float* w = t.panel + kGroup + (int64_t)first * kGroup;
+      for (int k = first; k < last; k++, w += kGroup) {
+        const int64_t at = kTaps == kDenseTaps ? (int64_t)k * kBlock : t.tap[k];
+        if (kTile <= kGroup) {  // the shorter side stays in registers, the longer goes through one
+          Vec x[kTile];
+          TILTWALK_UNROLL for (int p = 0; p < kTile; p++) x[p] = load(in[p] + at);
+          TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
+            const Vec weight = broadcast(w[g]);
+            TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] += x[p] * weight;
+          }
+        } else {
+          Vec weight[kGroup];
+          TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) weight[g] = broadcast(w[g]);
+          TILTWALK_UNROLL for (int p = 0; p < kTile; p++) {
+            const Vec x = load(in[p] + at);
+            TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) sum[p][g] += x * weight[g];
+          }
         }
       }
     }
@@ -83,22 +92,23 @@ void tiles(const Tiles& t) {
 // From the numbers of a step to the instance that has them compiled in.
 template <int kTile, int kGroup>
 struct Choose {
-  static void run(int group, bool dense_taps, const Tiles& t) {
-    if (group != kGroup) return Choose<kTile, kGroup - 1>::run(group, dense_taps, t);
-    if (dense_taps) return tiles<kTile, kGroup, true>(t);
-    tiles<kTile, kGroup, false>(t);
+  static void run(int group, Taps taps, const Tiles& t) {
+    if (group != kGroup) return Choose<kTile, kGroup - 1>::run(group, taps, t);
+    if (taps == kDenseTaps) return tiles<kTile, kGroup, kDenseTaps>(t);
+    if (taps == kRanged) return tiles<kTile, kGroup, kRanged>(t);
+    tiles<kTile, kGroup, kListed>(t);
   }
 };
 template <int kTile>
 struct Choose<kTile, 0> {
-  static void run(int, bool, const Tiles&) {}
+  static void run(int, Taps, const Tiles&) {}
 };
 
-static void run_tiles(int tile, int group, bool dense_taps, const Tiles& t) {
+static void run_tiles(int tile, int group, Taps taps, const Tiles& t) {
   switch (tile) {
-    case 2: return Choose<2, kBlocking.shape[0].group>::run(group, dense_taps, t);
-    case 4: return Choose<4, kBlocking.shape[1].group>::run(group, dense_taps, t);
-    default: return Choose<kBlocking.shape[2].tile, kBlocking.shape[2].group>::run(group, dense_taps, t);
+    case 2: return Choose<2, kBlocking.shape[0].group>::run(group, taps, t);
+    case 4: return Choose<4, kBlocking.shape[1].group>::run(group, taps, t);
+    default: return Choose<kBlocking.shape[2].tile, kBlocking.shape[2].group>::run(group, taps, t);
   }
 }
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests import native_cases as cases
 from tiltwalk import native
+from tiltwalk.losses import heads
 from tiltwalk.native import library
 from tiltwalk.networks import plain
 from tiltwalk.networks.layers import Activation, AvgPool, Conv, Dense, Flatten, MaxPool
@@ -107,6 +108,80 @@ def test_random_programs_equal_their_definition(chunk):
 def test_random_programs_equal_the_plain_path():
     for seed in range(1000, 1012):
         check_case(seed, [""], by_plain_path)
+
+
+def plain_gradients(case):
+    def loss(theta):
+        out = plain_outputs(case.program, case.shape, theta, jnp.asarray(case.X))
+        each = heads.Named(case.kind, False)(out, jnp.asarray(case.y), None)
+        return jnp.mean(each * (1 if case.weights is None else case.weights))
+
+    return jax.jit(jax.vmap(jax.value_and_grad(loss)))(jnp.asarray(case.thetas))
+
+
+def check_gradients(seed, targets):
+    case = cases.random_case(seed)
+    if case.kind == "zero_one":
+        return
+    thetas, packed = jnp.asarray(case.thetas), native.pack(case.X, case.y, case.weights)
+    value, gradient = plain_gradients(case)
+    for target in targets:
+        got = native.value_and_grad(case.program, case.shape, case.kind, thetas, packed, target=target)
+        agree(got[0], value)
+        agree(got[1], gradient)
+
+
+@needs_kernel
+def test_gradients_of_random_programs_equal_the_plain_path():
+    for seed in range(3000, 3015):
+        check_gradients(seed, [TARGETS[seed % len(TARGETS)]])
+
+
+@needs_kernel
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(10))
+def test_gradients_of_many_random_programs_equal_the_plain_path(chunk):
+    for seed in range(4000 + 30 * chunk, 4030 + 30 * chunk):
+        check_gradients(seed, TARGETS)
+    jax.clear_caches()
+
+
+@needs_kernel
+def test_gradients_do_not_depend_on_the_models_beside_it_and_see_only_the_chosen_samples():
+    thetas, X, y = small(n=900, m=3, program=LENET, shape=LENET_SHAPE)
+    X = X.copy()
+    X[[5, 899]] = np.nan
+    packed = native.pack(X, y)
+    which = jnp.asarray([[6, 893]])
+
+    @jax.jit
+    def run(t):
+        return native.value_and_grad(LENET, LENET_SHAPE, "cross_entropy", t, packed, ranges=which)
+
+    together = run(thetas)
+    assert np.isfinite(together[1]).all()
+    for i, t in enumerate(thetas):
+        np.testing.assert_array_equal(run(t[None])[1][0], together[1][i])
+    case = cases.Case(LENET, LENET_SHAPE, "cross_entropy", np.asarray(thetas), X[6:899], np.asarray(y[6:899]), None)
+    agree(together[1], plain_gradients(case)[1])
+
+
+@needs_kernel
+def test_grad_and_vmap_take_the_kernel_both_ways():
+    thetas, X, y = small(m=4)
+    packed = native.pack(X, y)
+
+    def loss(t):
+        return jnp.sum(native.losses(MLP, (20,), "cross_entropy", t, packed) * jnp.arange(1.0, len(t) + 1))
+
+    _, wanted = native.value_and_grad(MLP, (20,), "cross_entropy", thetas, packed)
+    agree(jax.grad(loss)(thetas), wanted * np.arange(1, 5)[:, None])
+    pairs = thetas.reshape(2, 2, -1)
+    agree(jax.vmap(jax.grad(loss))(pairs).reshape(4, -1), wanted * np.array([1, 2, 1, 2])[:, None])
+    with pytest.raises(TypeError, match="alone"):
+        jax.grad(lambda t: native.losses(MLP, (20,), "zero_one", t, packed).sum())(thetas)
+    with pytest.raises(ValueError, match="must be one of"):
+        native.value_and_grad(MLP, (20,), "zero_one", thetas, packed)
 
 
 @needs_kernel

@@ -22,6 +22,7 @@ from tiltwalk.networks.layers import Program, Shape, shapes
 from tiltwalk.pytree import pytree, static
 
 BLOCK = 16
+DIFFERENTIABLE = ("cross_entropy", "mse")
 
 
 @pytree
@@ -78,9 +79,8 @@ def losses(
     target: str = "",
 ) -> Float[Array, " m"]:
     """Mean loss of each model. Differentiable in `thetas`, and in nothing else."""
-    return _differentiable(encode(program, shape), KINDS[kind], packed.samples, target)(
-        thetas, _operands(kind, packed, ranges, index)
-    )
+    run = _differentiable(encode(program, shape), KINDS[kind], packed.samples, target)
+    return run(thetas, _operands(kind, packed, ranges, index))
 
 
 def per_sample(
@@ -95,10 +95,14 @@ def per_sample(
     index: Int[Array, "r n"] | None = None,
     target: str = "",
 ) -> Float[Array, "m n"]:
-    """Loss of each model on each sample, times its weight: of all, of `count` from `start` on (NaN beyond the last), or of a list."""
+    """Loss of each model on each sample, times its weight: all samples, `count` from `start` on, or a list.
+
+    Beyond the last sample it is NaN.
+    """
     listed, ranges = _listed(packed, start, count, index)
     call = _call(encode(program, shape), KINDS[kind], packed.samples, target, (listed,))
-    return call(thetas.astype(jnp.float32), *_operands(kind, packed, ranges, index)).astype(thetas.dtype)
+    each: Array = call(thetas.astype(jnp.float32), *_operands(kind, packed, ranges, index)).astype(thetas.dtype)
+    return each
 
 
 def outputs(
@@ -116,7 +120,8 @@ def outputs(
     listed, ranges = _listed(packed, start, count, index)
     width = int(np.prod(shapes(program, shape)[-1]))
     call = _call(encode(program, shape), KINDS["outputs"], packed.samples, target, (listed, width))
-    return call(thetas.astype(jnp.float32), *_operands("outputs", packed, ranges, index)).astype(thetas.dtype)
+    out: Array = call(thetas.astype(jnp.float32), *_operands("outputs", packed, ranges, index)).astype(thetas.dtype)
+    return out
 
 
 def value_and_grad(
@@ -130,8 +135,12 @@ def value_and_grad(
     index: Int[Array, "r n"] | None = None,
     target: str = "",
 ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
-    """Mean loss of each model and its gradient."""
-    raise NotImplementedError
+    """Mean loss of each model and its gradient, which there is for cross_entropy and mse."""
+    if kind not in DIFFERENTIABLE:
+        raise ValueError(f"value_and_grad.kind must be one of {', '.join(DIFFERENTIABLE)}; got {kind!r}.")
+    call = _call(encode(program, shape), KINDS[kind], packed.samples, target, None)
+    value, gradient = call(thetas.astype(jnp.float32), *_operands(kind, packed, ranges, index))
+    return value.astype(thetas.dtype), gradient.astype(thetas.dtype)
 
 
 def _listed(packed: Packed, start: Any, count: int | None, index: Array | None) -> tuple[int, Array | None]:
@@ -144,15 +153,15 @@ def _listed(packed: Packed, start: Any, count: int | None, index: Array | None) 
 
 def _operands(kind: str, packed: Packed, ranges: Array | None, index: Array | None) -> tuple[Array, ...]:
     nothing = jnp.zeros((1, 0), jnp.float32)
-    truth: Array | None = nothing
+    truth: Array = nothing
     if kind in ("cross_entropy", "zero_one"):
-        truth = packed.labels
-        if truth is None:
+        if packed.labels is None:
             raise ValueError(f"{kind} needs labels: pack whole-number y of shape (samples,).")
+        truth = packed.labels
     elif kind == "mse":
-        truth = packed.targets
-        if truth is None:
+        if packed.targets is None:
             raise ValueError("mse needs targets: pack y of floats, a row a sample.")
+        truth = packed.targets
     whole = jnp.zeros((1, 0), jnp.int32)
     return (
         packed.data,
@@ -164,16 +173,18 @@ def _operands(kind: str, packed: Packed, ranges: Array | None, index: Array | No
 
 
 @functools.cache
-def _call(
-    code: tuple[int, ...], kind: int, samples: int, target: str, tail: tuple[int, ...]
-) -> Callable[..., Float32[Array, "m ..."]]:
-    """The kernel's call for rows of parameters, with a rule for `vmap`: more rows of one call."""
+def _call(code: tuple[int, ...], kind: int, samples: int, target: str, tail: tuple[int, ...] | None) -> Callable[..., Any]:
+    """The kernel's call for rows of parameters, with a rule for `vmap`: more rows of one call.
+
+    The result has shape `(m, *tail)`; without a tail it is the losses and their gradients.
+    """
 
     @jax.custom_batching.custom_vmap
-    def evaluate(thetas: Array, *operands: Array) -> Array:
-        result = jax.ShapeDtypeStruct((thetas.shape[0], *tail), jnp.float32)
-        call = jax.ffi.ffi_call("tiltwalk_evaluate", result)
-        return call(
+    def evaluate(thetas: Array, *operands: Array) -> Any:
+        m, d = thetas.shape
+        name, shapes = ("evaluate", [(m, *tail)]) if tail is not None else ("differentiate", [(m,), (m, d)])
+        results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]  # type: ignore[no-untyped-call]
+        out = jax.ffi.ffi_call(f"tiltwalk_{name}", results)(
             thetas,
             *operands,
             program=np.asarray(code, np.int32),
@@ -181,6 +192,7 @@ def _call(
             samples=np.int64(samples),
             target=target or load().target,
         )
+        return out[0] if tail is not None else tuple(out)
 
     evaluate.def_vmap(functools.partial(_batched, evaluate))
     return evaluate
@@ -210,10 +222,25 @@ def _batched(evaluate: Callable[..., Any], size: int, batched: Sequence[bool], *
     return out, jax.tree.map(lambda _: True, out)
 
 
+@functools.cache
 def _differentiable(code: tuple[int, ...], kind: int, samples: int, target: str) -> Callable[..., Array]:
-    call = _call(code, kind, samples, target, ())
+    """Losses whose derivative by the parameters is the kernel's own; data and the choice of samples are constants."""
+    losses_of = _call(code, kind, samples, target, ())
+    gradients_of = _call(code, kind, samples, target, None)
 
+    @jax.custom_vjp
     def value(thetas: Array, operands: tuple[Array, ...]) -> Array:
-        return call(thetas.astype(jnp.float32), *operands).astype(thetas.dtype)
+        out: Array = losses_of(thetas.astype(jnp.float32), *operands).astype(thetas.dtype)
+        return out
 
+    def forward(thetas: Array, operands: tuple[Array, ...]) -> tuple[Array, Array]:
+        if kind not in (KINDS[name] for name in DIFFERENTIABLE):
+            raise TypeError(f"The kernel has gradients of {', '.join(DIFFERENTIABLE)} alone.")
+        out, gradient = gradients_of(thetas.astype(jnp.float32), *operands)
+        return out.astype(thetas.dtype), gradient.astype(thetas.dtype)
+
+    def backward(gradient: Array, cotangent: Array) -> tuple[Array, None]:
+        return gradient * cotangent[:, None], None
+
+    value.defvjp(forward, backward)
     return value

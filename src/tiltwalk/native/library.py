@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 NAMES = ("libtiltwalk_kernel.so", "libtiltwalk_kernel.dylib", "tiltwalk_kernel.dll")
 TARGETS = ("avx512", "avx2", "neon", "plain")
-CALLS = ("tiltwalk_evaluate",)
+CALLS = ("tiltwalk_evaluate", "tiltwalk_differentiate")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def load() -> Library:
         if runs is None:
             return _missing(f"this machine cannot run the target {wanted}, or it was not built")
         for call in CALLS:
-            jax.ffi.register_ffi_target(call, jax.ffi.pycapsule(getattr(handle, call)), platform="cpu")
+            capsule = jax.ffi.pycapsule(getattr(handle, call))  # type: ignore[no-untyped-call]
+            jax.ffi.register_ffi_target(call, capsule, platform="cpu")
     except (OSError, AttributeError) as error:
         return _missing(f"the kernel at {path.name} could not be loaded: {error}")
     return Library(handle, runs.decode(), f"the {runs.decode()} kernel is in use")
