@@ -78,20 +78,18 @@ def p_values(white: np.ndarray) -> dict[str, float]:
     flat = white.ravel()
     squares = np.sum(white**2, (0, 2))
     of_sites = _two_sided(stats.chi2(n * dim), squares)
-    coupled = [np.sum(white[:, 1:] * white[:, :-1], (0, 2))] if length > 1 else []
-    coupled += [np.sum(white[:, :, 1:] * white[:, :, :-1], (0, 2))] if dim > 1 else []
-    products = np.concatenate(coupled) if coupled else np.zeros(1)
-    terms = (
-        np.concatenate([np.full(c.shape, n * (dim if i == 0 and length > 1 else dim - 1)) for i, c in enumerate(coupled)])
-        if coupled
-        else np.ones(1)
-    )
+    coupling = [1.0]
+    for first, second in ((white[:, 1:], white[:, :-1]), (white[:, :, 1:], white[:, :, :-1])):
+        if first.size:
+            terms = first.shape[0] * first.shape[2] if first.shape[1] < length else first.shape[0] * length
+            axes = (0, 2) if first.shape[1] < length else (0, 1)
+            coupling += list(2 * stats.norm.sf(np.abs(np.sum(first * second, axes)) / np.sqrt(terms)))
     return {
         "distribution": float(stats.kstest(flat, "norm").pvalue),
         "mean": float(2 * stats.norm.sf(abs(flat.sum()) / np.sqrt(flat.size))),
         "squares": float(_two_sided(stats.chi2(flat.size), np.asarray([squares.sum()]))[0]),
         "sites": corrected(of_sites),
-        "coupling": corrected(2 * stats.norm.sf(np.abs(products) / np.sqrt(terms))),
+        "coupling": corrected(coupling),
     }  # fmt: skip
 
 

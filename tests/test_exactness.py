@@ -83,8 +83,7 @@ def all_cases() -> list[Any]:
     cases = []
     for i, (walk, move) in enumerate((w, m) for w in WALKS for m in MOVES):
         short = [n for n in (1, 2, 3, 4, 5) if serves(MOVES[move], n)]
-        for length in {short[i % len(short)], 6 + i % 3}:
-            cases.append((walk, move, length))
+        cases += [(walk, move, length) for length in (short[i % len(short)], 6 + i % 3)]
     return cases
 
 
