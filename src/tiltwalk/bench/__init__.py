@@ -1,0 +1,1 @@
+"""Benchmarks: each measures in one run, side by side, what it compares."""
