@@ -7,6 +7,7 @@ no lock, and two programs side by side waste less than one program that forks an
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -235,6 +236,18 @@ def _workers(workers: int | None, chains: int, measure: PathMeasure) -> int:
     return max(w for w in range(1, min(workers, chains) + 1) if chains % w == 0)
 
 
+def _x64() -> bool:
+    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
+
+
+def _with_x64(value: bool) -> Any:
+    """The x64 setting of one thread in another: `with jax.enable_x64(True)` holds in its own thread alone."""
+    if _x64() == value:
+        return contextlib.nullcontext()
+    home: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    return home.enable_x64(value)
+
+
 def _names(mixture: list[tuple[Move, float]]) -> list[str]:
     """A name a move; a second one of the same name is numbered."""
     names: list[str] = []
@@ -323,15 +336,17 @@ class _Runner:
         tilts = np.zeros(most * plan.unit)
         tilts[:steps] = self.schedule(np.arange(self._done, self._done + steps))
         size = self.chains // self.workers
+        x64 = _x64()
 
         def group(i: int, units: int) -> Any:
-            ids = jnp.arange(i * size, (i + 1) * size, dtype=jnp.uint32)
-            return jax.block_until_ready(  # type: ignore[no-untyped-call]
-                chain.advance(
-                    plan, self.words, ids, jnp.uint32(first % 2**32), jnp.int32(units),
-                    jnp.asarray(tilts, groups[i].steps.dtype), groups[i], self.measure, self.moves, self.weights, self.rule,
-                )
-            )  # fmt: skip
+            with _with_x64(x64):
+                ids = jnp.arange(i * size, (i + 1) * size, dtype=jnp.uint32)
+                return jax.block_until_ready(  # type: ignore[no-untyped-call]
+                    chain.advance(
+                        plan, self.words, ids, jnp.uint32(first % 2**32), jnp.int32(units),
+                        jnp.asarray(tilts, groups[i].steps.dtype), groups[i], self.measure, self.moves, self.weights, self.rule,
+                    )
+                )  # fmt: skip
 
         fresh = plan not in self._rate
         if fresh and self.workers > 1:
