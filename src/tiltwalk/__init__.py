@@ -8,8 +8,9 @@ Data flow one way, and the folders say so:
 predicts. `exact.LinearPerceptron` is the closed form that everything is held against.
 """
 
-from tiltwalk import chain, exact, losses, moves, noise, rules, schedules
+from tiltwalk import chain, data, exact, losses, metrics, moves, networks, noise, rules, schedules
 from tiltwalk._version import __version__
+from tiltwalk.ensemble import Ensemble
 from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
@@ -20,6 +21,7 @@ from tiltwalk.walks import OrnsteinUhlenbeck, RandomWalk
 __all__ = [
     "ChainState",
     "Decision",
+    "Ensemble",
     "Flat",
     "Noise",
     "Normal",
@@ -32,9 +34,12 @@ __all__ = [
     "Uniform",
     "__version__",
     "chain",
+    "data",
     "exact",
     "losses",
+    "metrics",
     "moves",
+    "networks",
     "noise",
     "rules",
     "sample",

@@ -28,6 +28,9 @@ Mixture = Sequence[tuple[Move, float]]
 
 SMALLEST_STEP = 1e-6
 
+SLOWEST_GAIN = 0.01
+"""Tuning never slows down below this, so that a step size can follow a tilt that rises through a long burn-in."""
+
 
 def init(measure: PathMeasure, path: Float[Array, "tau d"]) -> ChainState:
     """The state of a chain that is at `path`."""
@@ -233,7 +236,7 @@ def advance(
             state, accepted, evaluations = every(carry, noise, tilt)
             steps = carry.steps
             if plan.target is not None:
-                gain = (number.astype(jnp.float32) + 1) ** -0.6
+                gain = jnp.maximum((number.astype(jnp.float32) + 1) ** -0.6, SLOWEST_GAIN)
                 moved = steps[index] * jnp.exp(gain * (accepted - plan.target))
                 steps = steps.at[index].set(jnp.clip(moved, SMALLEST_STEP, 1).astype(steps.dtype))
             return Carry(state, steps), accepted, jnp.mean(evaluations)
