@@ -9,7 +9,6 @@ group, whatever the number of models and samples. Under `vmap` all rows of all c
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,9 +19,12 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
+from tiltwalk.losses import compiled
+from tiltwalk.losses.block_sizes import measure_block, measured, rule_of_thumb
 from tiltwalk.networks import Network, plain
-from tiltwalk.networks.layers import Conv, shapes
 from tiltwalk.pytree import pytree, static
+
+__all__ = ["Data", "Task", "evaluate", "in_rows", "listed", "measure_block", "rule_of_thumb", "sizes", "split", "take"]
 
 Head = Callable[[Any, Any, Any], Any]
 """`(outputs, y, log_noise) -> losses (n,)` of one model on one block; outputs `(k, n)` or `(n, k)`, as the data lie."""
@@ -51,7 +53,6 @@ class Task:
     head: Head
     learnt: bool = False
     group: int = 4
-    kind: Any = None
 
 
 def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str = "sum") -> Any:
@@ -59,8 +60,7 @@ def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str = "s
 
     The only door between a loss and what computes it. A compiled kernel, where there is one, is taken here.
     """
-    native = _native(task, data, want)
-    run = partial(native.evaluate if native else _plain, task, want=want)
+    run = partial(compiled.evaluate if compiled.serves(task, data, thetas, want) else _plain, task, want=want)
     return in_rows(run, data, thetas)
 
 
@@ -99,17 +99,6 @@ def _looped(rows: Any, size: int, batched: Any, data: Any, thetas: Any) -> Any:
     return jax.lax.map(one, varying)
 
 
-def _native(task: Task, data: Data, want: str) -> Any:
-    """The compiled kernel, where it is built and says that it knows this task."""
-    if task.network.program is None or not data.last:
-        return None
-    try:
-        native: Any = importlib.import_module("tiltwalk.native")
-    except ImportError:
-        return None
-    return native if native.supports(task, data, want) else None
-
-
 # ---- plain JAX ----
 
 
@@ -139,7 +128,8 @@ def _group(task: Task, data: Data, thetas: Float[Array, "g d"], want: str) -> An
     each = _block_losses(task, data, thetas)
     if want == "gradient":
         value_and_grad = _block_gradients(task, data, thetas)
-    blocks = (data.X, data.y, data.weight)
+    merged = _merged(task.network, data)
+    blocks = (merged.X, merged.y, merged.weight)
 
     def add(total: Any, block: Any) -> Any:
         if want == "each":
@@ -150,7 +140,7 @@ def _group(task: Task, data: Data, thetas: Float[Array, "g d"], want: str) -> An
     zero: Any = jnp.zeros(thetas.shape[0], dtype)
     if want == "gradient":
         zero = (zero, jnp.zeros_like(thetas))
-    if data.weight.shape[0] == 1:
+    if merged.weight.shape[0] == 1:
         total, losses = add(zero, jax.tree.map(lambda a: a[0], blocks))
         losses = None if losses is None else losses[None]
     else:
@@ -158,6 +148,21 @@ def _group(task: Task, data: Data, thetas: Float[Array, "g d"], want: str) -> An
     if want == "each":
         return jnp.moveaxis(losses, 0, 1).reshape(thetas.shape[0], -1)
     return total
+
+
+def _merged(network: Network, data: Data) -> Data:
+    """The kernel's small blocks, some at a time, where plain JAX computes what the kernel does not."""
+    count, block = data.weight.shape
+    most = rule_of_thumb(network)[0] // block if data.last and block == compiled.BLOCK else 1
+    factor = max(f for f in range(1, max(1, most) + 1) if count % f == 0)
+    if factor == 1:
+        return data
+
+    def joined(a: Any) -> Any:
+        a = jnp.moveaxis(a.reshape(count // factor, factor, *a.shape[1:]), 1, -2)
+        return a.reshape(*a.shape[:-2], factor * block)
+
+    return Data(joined(data.X), joined(data.y), joined(data.weight), data.log_noise, data.last)
 
 
 def _block_losses(task: Task, data: Data, thetas: Float[Array, "g d"]) -> Callable[[Any], Any]:
@@ -228,6 +233,14 @@ def split(network: Network, X: Any, y: Any, weight: Any, block: int, log_noise: 
     return Data(jnp.asarray(X), jnp.asarray(y), jnp.asarray(weight), log_noise, last)
 
 
+def listed(task: Task, data: Data, thetas: Float[Array, "m d"], indices: Any) -> Any:
+    """Weighted losses `(m, n)` on the samples at `indices`."""
+    if compiled.serves(task, data, thetas, "each"):
+        return compiled.listed(task, data, thetas, indices)
+    some = take(data, indices, min(data.block, indices.shape[0]))
+    return evaluate(task, some, thetas, "each")[:, : indices.shape[0]]
+
+
 def take(data: Data, indices: Any, block: int) -> Data:
     """The samples at `indices` (positions in the order in which the data were given), in new blocks."""
     indices = jnp.asarray(indices)
@@ -250,26 +263,10 @@ def take(data: Data, indices: Any, block: int) -> Data:
 # ---- sizes ----
 
 
-def widest(network: Network) -> int:
-    """Values in the largest layer of one sample, the input included."""
-    if network.program is None:
-        return network.n_in
-    first = network.input_shape
-    first = first if len(first) == 1 else (first[2], first[0], first[1])
-    return max(int(np.prod(shape)) for shape in shapes(network.program, first))
-
-
-def rule_of_thumb(network: Network) -> tuple[int, int]:
-    """Samples in a block and models in a group, where nothing was measured."""
-    if jax.default_backend() != "cpu":
-        return 1024, 32
-    if network.program is None:
-        return 128, 4
-    if any(isinstance(layer, Conv) for layer in network.program):
-        return 64, 4
-    return 1024, 16
-
-
-def sizes(network: Network) -> tuple[int, int]:
-    """Samples in a block and models in a group for this network on this machine."""
-    return rule_of_thumb(network)
+def sizes(network: Network, kind: Any = None) -> tuple[int, int]:
+    """Samples in a block and models in a group: the kernel's, else what was measured on this machine, else a rule of thumb."""
+    taken = compiled.block(network, kind)
+    thumb = rule_of_thumb(network)
+    if taken is not None:
+        return taken, thumb[1]
+    return measured(network) or thumb

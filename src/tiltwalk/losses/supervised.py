@@ -12,6 +12,7 @@ Bayes' posterior for the log-likelihoods (cross_entropy, gaussian) is one model 
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -69,7 +70,7 @@ class Supervised:
         X = checked_features(network, X)
         y = checked_targets(network, y, kind, X.shape[0])
         weight = checked_weights(network, y, kind, X.shape[0], class_weight, sample_weight)
-        sizes = blocks.sizes(network)
+        sizes = blocks.sizes(network, None if callable(kind) else kind)
         block = sizes[0] if block is None else check.whole("Supervised.block", block, low=1)
         log_noise = None if noise is None else jnp.log(jnp.asarray(noise, dtype=float))
         data = blocks.split(network, X, y, weight, block, log_noise)
@@ -117,7 +118,8 @@ class Supervised:
         `indices` are positions in the data as they were given, a fixed number of them, and may be traced.
         """
         if indices is not None:
-            return self.on(indices).per_sample(thetas)
+            listed: Any = self._run(_listed, self.data, thetas, self._checked_indices(indices))
+            return listed  # type: ignore[no-any-return]
         each: Any = self._run(_each, self.data, thetas)
         return each[:, : self.n]  # type: ignore[no-any-return]
 
@@ -141,14 +143,19 @@ class Supervised:
         value, grad = self._run(_gradients, self.data, thetas)
         return value / self.n, grad / self.n
 
+    def grouped(self, group: int) -> Supervised:
+        """The same loss, `group` models at a time."""
+        check.whole("Supervised.grouped: group", group, low=1)
+        return _made(self.data, dataclasses.replace(self.task, group=group), self.n)
+
     # ---- checks ----
 
-    def _run(self, compiled: Any, data: blocks.Data, thetas: Any) -> Any:
+    def _run(self, compiled: Any, data: blocks.Data, thetas: Any, *more: Any) -> Any:
         rows = self._rows(thetas)
         if self.network.differentiable or not check.concrete(rows):
-            return compiled(self.task, data, rows)
+            return compiled(self.task, data, rows, *more)
         with surfaced():  # a black box: what it raises leaves as itself
-            return jax.block_until_ready(compiled(self.task, data, rows))  # type: ignore[no-untyped-call]
+            return jax.block_until_ready(compiled(self.task, data, rows, *more))  # type: ignore[no-untyped-call]
 
     def _rows(self, thetas: Any) -> Any:
         thetas = jnp.asarray(thetas)
@@ -220,6 +227,11 @@ _sums = jax.jit(_sums_with_gradient, static_argnums=0)
 @partial(jax.jit, static_argnums=0)
 def _each(task: blocks.Task, data: blocks.Data, thetas: Any) -> Any:
     return blocks.evaluate(task, data, thetas, "each")
+
+
+@partial(jax.jit, static_argnums=0)
+def _listed(task: blocks.Task, data: blocks.Data, thetas: Any, indices: Any) -> Any:
+    return blocks.listed(task, data, thetas, indices)
 
 
 @partial(jax.jit, static_argnums=0)

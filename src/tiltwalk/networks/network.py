@@ -118,7 +118,7 @@ class Network:
         if jnp.ndim(thetas) != 2 or jnp.shape(thetas)[1] != self.dim:
             raise ValueError(f"Network.apply_many: thetas must have shape (m, {self.dim}); got {jnp.shape(thetas)}.")
         if self.program is not None:
-            return plain.forward_many(self.program, jnp.asarray(thetas), jnp.asarray(X))
+            return _many(self.program, jnp.asarray(thetas), jnp.asarray(X))
         return self.forward_many(jnp.asarray(thetas), X)
 
     def forward_many(self, thetas: Float[Array, "m d"], X: Float[Array, "n ..."]) -> Float[Array, "m n k"]:
@@ -158,6 +158,9 @@ class Network:
             wanted = ", ".join(map(str, ("N", *self.input_shape)))
             raise ValueError(f"X must have shape ({wanted}){_hint(X.shape, self.input_shape)}; got {X.shape}.")
         return X
+
+
+_many = jax.jit(plain.forward_many, static_argnums=0)
 
 
 def sequential(input_shape: Sequence[int], layers: Sequence[Any], *, initialiser: str = "glorot") -> Network:

@@ -10,6 +10,7 @@ and the largest of the four is taken without moving anything.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -79,9 +80,28 @@ def forward(program: Program, theta: Float[Array, " d"], X: Float[Array, "n ..."
 
 
 def forward_many(program: Program, thetas: Float[Array, "m d"], X: Float[Array, "n ..."]) -> Float[Array, "m n k"]:
-    """Outputs of many models, samples first."""
-    outputs: Float[Array, "m n k"] = jax.lax.map(lambda theta: forward(program, theta, X), thetas)
-    return outputs
+    """Outputs of many models, samples first in and out; a block of samples and a few models at a time in between."""
+    m, n = thetas.shape[0], X.shape[0]
+    block = min(n, 64 if any(isinstance(layer, Conv) for layer in program) else 512)
+    count, group = -(-n // block), min(m, 4)
+    filled = jnp.pad(X.astype(thetas.dtype), ((0, count * block - n), *((0, 0),) * (X.ndim - 1)))
+    blocks = filled.reshape(count, block, *X.shape[1:])
+    rows = jnp.pad(thetas, ((0, -m % group), (0, 0))).reshape(-1, group, thetas.shape[1])
+
+    last = jax.default_backend() == "cpu"
+
+    def some(rows: Any) -> Any:
+        prepared = jax.vmap(partial(prepare, program))(rows) if last else rows
+
+        def one(x: Any) -> Any:
+            if last:
+                return jax.vmap(lambda p: forward_last(program, p, samples_last(x)).T)(prepared)
+            return jax.vmap(lambda theta: forward(program, theta, x))(rows)
+
+        return jnp.moveaxis(jax.lax.map(one, blocks), 0, 1).reshape(group, count * block, -1)[:, :n]
+
+    outputs: Array = jax.lax.map(some, rows)
+    return outputs.reshape(-1, *outputs.shape[2:])[:m]
 
 
 def samples_last(X: Any) -> Any:
@@ -144,13 +164,11 @@ def _pooled(program: Program, i: int) -> tuple[tuple[Activation, ...], Pool | No
 def _reduce(h: Any, bias: Any, between: tuple[Activation, ...], pool: Pool | None) -> Any:
     """Bias, activations and pooling of the places of a window, which are the first axis."""
     if isinstance(pool, MaxPool) and all(a.name in _RISING for a in between):
-        h, pool = h.max(0, keepdims=True), None
+        h, pool = _together(pool, list(h))[None], None
     h = h + bias
     for activation in between:
         h = _FUNCTIONS[activation.name](h)
-    if isinstance(pool, MaxPool):
-        return h.max(0)
-    return h.mean(0) if isinstance(pool, AvgPool) else h[0]
+    return h[0] if pool is None else _together(pool, list(h))
 
 
 def _window_rows(weight: Float[Array, "k k c f"], window: int) -> Float[Array, "rows columns"]:
@@ -190,5 +208,14 @@ def _pool(layer: Pool, h: Any, axes: tuple[int, int]) -> Any:
     h = jax.lax.slice_in_dim(h, 0, rows * layer.size, axis=first)
     h = jax.lax.slice_in_dim(h, 0, columns * layer.size, axis=second)
     split = (*h.shape[:first], rows, layer.size, columns, layer.size, *h.shape[second + 1 :])
-    h = h.reshape(split)
-    return h.max((first + 1, second + 2)) if isinstance(layer, MaxPool) else h.mean((first + 1, second + 2))
+    h = jnp.moveaxis(h.reshape(split), (first + 1, second + 2), (0, 1))
+    return _together(layer, list(h.reshape(layer.size**2, *h.shape[2:])))
+
+
+def _together(pool: Pool, places: list[Any]) -> Any:
+    """The largest or the mean of equal arrays, two by two: XLA makes vectors of this, and scalar code of a reduction."""
+    count = len(places)
+    join: Any = jnp.maximum if isinstance(pool, MaxPool) else jnp.add
+    while len(places) > 1:
+        places = [join(*pair) for pair in zip(places[::2], places[1::2], strict=False)] + places[len(places) // 2 * 2 :]
+    return places[0] if isinstance(pool, MaxPool) else places[0] / count
