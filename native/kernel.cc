@@ -65,11 +65,12 @@ void pool(const Step& step, const Value& in, const float* from, const Value& out
         }
 }
 
-void affine(const Step& step, const Value& in, const float* from, const Value& out, float* to, const float* packed, int blocks) {
+void affine(const Step& step, const Value& in, const float* from, const Value& out, float* to, int32_t* mask, const float* packed,
+            int blocks) {
   int32_t places[64], targets[64];
   Tiles t;
   t.taps = step.taps, t.tap = step.tap, t.pool = step.pool, t.relu_before = step.relu_before, t.relu_after = step.relu_after;
-  t.plane = out.plane();
+  t.plane = out.plane(), t.mask_plane = (int64_t)out.height * out.width * kBlock, t.range = nullptr;
   int passes = kVectors;
   if (step.flat) {  // the places are the samples' vectors
     const int n = blocks * kVectors;
@@ -90,6 +91,7 @@ void affine(const Step& step, const Value& in, const float* from, const Value& o
     for (int g = 0; g < step.groups; g++) {
       const int n = step.group_size(g);
       t.in = from + v * kLanes, t.out = to + filter * t.plane + v * kLanes, t.panel = panel;
+      t.mask = mask ? mask + filter * t.mask_plane + v * kLanes : nullptr;
       run_tiles(step.tile, n, step.flat ? kDenseTaps : kListed, t);
       panel += (int64_t)n * (step.taps + 1), filter += n;
     }
@@ -107,7 +109,7 @@ void apply(const Plan& plan, const Step& step, const float* packed, const float*
       for (int b = 0; b < blocks; b++) activate(step.act, in, from + b * in.stride, out, to + b * out.stride);
       return;
     case kAffine:
-      affine(step, in, from, out, to, packed, blocks);
+      affine(step, in, from, out, to, step.mask < 0 ? nullptr : (int32_t*)(memory + step.mask + block * step.mask_stride), packed, blocks);
       if (step.act > kRelu)
         for (int b = 0; b < blocks; b++) activate(step.act, out, to + b * out.stride, out, to + b * out.stride);
   }

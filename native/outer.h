@@ -37,7 +37,8 @@ void outer(const Outer& t) {
     const int used = t.taps - first < kTile ? t.taps - first : kTile;
     TILTWALK_UNROLL for (int p = 0; p < kTile; p++) in[p] = t.in + t.tap[first + (p < used ? p : used - 1)];
     Vec sum[kTile][kGroup];
-    TILTWALK_UNROLL for (int p = 0; p < kTile; p++) TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) sum[p][g] = broadcast(0);
+    TILTWALK_UNROLL for (int p = 0; p < kTile; p++)
+      TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) sum[p][g] = broadcast(0);
     for (int v = 0; v < kBlock; v += kLanes)
       for (int n = 0; n < t.places; n++) {
         const float* slope = t.slope + t.at[n] + v;
@@ -46,21 +47,24 @@ void outer(const Outer& t) {
           Vec x[kTile];
           TILTWALK_UNROLL for (int p = 0; p < kTile; p++) x[p] = load(in[p] + from);
           TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
-            const Vec y = load(slope + g * t.plane);
+            Vec y = load(slope + g * t.plane);
+            TILTWALK_KEEP(y);
             TILTWALK_UNROLL for (int p = 0; p < kTile; p++) sum[p][g] += x[p] * y;
           }
         } else {
           Vec y[kGroup];
           TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) y[g] = load(slope + g * t.plane);
           TILTWALK_UNROLL for (int p = 0; p < kTile; p++) {
-            const Vec x = load(in[p] + from);
+            Vec x = load(in[p] + from);
+            TILTWALK_KEEP(x);
             TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) sum[p][g] += x * y[g];
           }
         }
       }
     TILTWALK_UNROLL for (int p = 0; p < kTile; p++) {
-      float* to = t.sums + (int64_t)(first + p) * t.width;
-      if (p < used) TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) to[g] += total(sum[p][g]);
+      if (p >= used) continue;
+      float* to = t.sums + (first + p) * t.width;
+      TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) to[g] += total(sum[p][g]);
     }
   }
 }

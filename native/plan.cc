@@ -33,13 +33,15 @@ double cost(int tile, int filters, int largest, int* groups) {
   return cycles / tile;
 }
 
-// The cheapest tile for a number of filters.
-void choose(const Blocking& blocking, int filters, int* tile, int* groups) {
+// The cheapest tile for a number of filters; of equals the one with most places, of which a dense layer has few.
+void choose(const Blocking& blocking, int filters, bool dense, int* tile, int* groups) {
+  const int most = dense ? 2 * kBlock / blocking.lanes : 1 << 30;
   double best = 1e30;
   for (int k = 0; k < blocking.shapes; k++) {
     int n;
     const double c = cost(blocking.shape[k].tile, filters, blocking.shape[k].group, &n);
-    if (c < best * 0.999) best = c, *tile = blocking.shape[k].tile, *groups = n;
+    const bool equal = c < best * 1.01 && blocking.shape[k].tile == 4 && !dense;
+    if (blocking.shape[k].tile <= most && (c < best * 0.99 || equal)) best = c, *tile = blocking.shape[k].tile, *groups = n;
   }
 }
 
@@ -106,7 +108,7 @@ struct Builder {
     const int after = next + activation(next);
     const int op = after < layers ? layer(after)[0] : 0;
     const bool monotone = first != kGelu, cheap = first == kIdentity || first == kRelu;
-    const bool pooled = conv && !keep && (op == kMaxPool || op == kAvgPool) && layer(after)[1] == 2 && height >= 2 && width >= 2 &&
+    const bool pooled = conv && (op == kMaxPool || op == kAvgPool) && layer(after)[1] == 2 && height >= 2 && width >= 2 &&
                         (op == kMaxPool ? monotone : cheap);
     if (!pooled) {
       step->act = first;
@@ -119,7 +121,7 @@ struct Builder {
       first = kIdentity;
     }
     next = after + 1;
-    if (first == kIdentity && activation(next)) first = (Act)layer(next)[1], next++;
+    if (first == kIdentity && activation(next) && !(keep && layer(next)[1] == kGelu)) first = (Act)layer(next)[1], next++;
     step->act = first;
     step->relu_after = first == kRelu;
     return next;
@@ -146,7 +148,7 @@ struct Builder {
     if (step.pool)
       step.tile = 4, step.groups = (step.filters + blocking.pool_group - 1) / blocking.pool_group;
     else
-      choose(blocking, step.filters, &step.tile, &step.groups);
+      choose(blocking, step.filters, !conv, &step.tile, &step.groups);
     step.packed = room(&plan->packed, (int64_t)step.filters * (step.taps + 1));
     if (!conv) {
       if (plan->first_flat < 0) plan->first_flat = (int)plan->steps.size();
@@ -200,12 +202,14 @@ struct Builder {
       if (step.out < boundary) turn[step.out % 2] = std::max(turn[step.out % 2], out.places() * kBlock);
       if (step.flat && step.what == kAffine) widest = std::max<int64_t>(widest, (step.filters + kBlock - 1) / kBlock * kBlock);
       if (step.what != kAffine || step.flat) continue;
+      if (step.pool) step.mask_stride = out.places() * kBlock, step.mask = room(end, plan->pass * step.mask_stride);
+      const int height = out.height * (step.pool ? 2 : 1), width = out.width * (step.pool ? 2 : 1);
       Frame& f = step.frame;
-      f.rows = out.height, f.columns = out.width;
+      f.rows = height, f.columns = width;
       if (slopes[step.in].wanted) {
         f.spread = step.stride, f.top = step.kernel - 1 - step.low_i, f.left = step.kernel - 1 - step.low_j;
-        f.rows = f.top + std::max((out.height - 1) * step.stride + 1, in.height + step.low_i);
-        f.columns = f.left + std::max((out.width - 1) * step.stride + 1, in.width + step.low_j);
+        f.rows = f.top + std::max((height - 1) * step.stride + 1, in.height + step.low_i);
+        f.columns = f.left + std::max((width - 1) * step.stride + 1, in.width + step.low_j);
       }
       largest = std::max(largest, out.channels * f.plane());
     }
@@ -225,17 +229,18 @@ struct Builder {
     step->width = step->flat ? (step->filters + kBlock - 1) / kBlock * kBlock : step->filters;
     step->sums = room(&plan->sums, step->width * step->taps), step->bias_sums = room(&plan->sums, step->width);
     choose_outer(blocking, step);
-    step->places = out.height * out.width;
+    const int height = out.height * (step->pool ? 2 : 1), width = out.width * (step->pool ? 2 : 1);
+    step->places = height * width;
     if (!step->flat)
-      for (int i = 0; i < out.height; i++)
-        for (int j = 0; j < out.width; j++) {
+      for (int i = 0; i < height; i++)
+        for (int j = 0; j < width; j++) {
           step->sources_at.push_back((int32_t)(((int64_t)i * step->stride * in.columns + (int64_t)j * step->stride) * kBlock));
           step->slopes_at.push_back((int32_t)s.place(i, j));
         }
     if (!plan->slopes[step->in].wanted) return;
     Back& b = step->back;
     const int k = step->kernel, f = step->filters;
-    choose(blocking, step->channels, &b.tile, &b.groups);
+    choose(blocking, step->channels, step->flat, &b.tile, &b.groups);
     b.taps = step->flat ? f : k * k * f;
     b.packed = room(&plan->packed, (int64_t)step->channels * (b.taps + 1));
     if (step->flat) return;
@@ -248,7 +253,7 @@ struct Builder {
         }
     const int n = in.height * in.width;
     b.tiles = (n + b.tile - 1) / b.tile;
-    const int last_i = s.top + (out.height - 1) * step->stride, last_j = s.left + (out.width - 1) * step->stride;
+    const int last_i = s.top + (height - 1) * step->stride, last_j = s.left + (width - 1) * step->stride;
     for (int t = 0; t < b.tiles; t++) {
       int range[4] = {k, 0, k, 0};
       for (int p = t * b.tile; p < (t + 1) * b.tile; p++) {
@@ -275,8 +280,14 @@ struct Builder {
       if (k > boundary) flat_floats[k % 2] = std::max(flat_floats[k % 2], v[k].floats());
     }
     if (keep) {  // as many blocks as the second-level cache holds
+      double dense = 0;
+      for (const Step& step : plan->steps) {
+        if (step.pool) all += v[step.out].places() * kBlock;
+        if (step.flat && step.what == kAffine) dense += 2.0 * step.taps * step.filters;
+      }
+      const int least = dense > 0.1 * plan->flops ? 2 : 1;  // a dense layer's tiles want two blocks
       plan->pass = 8;
-      while (plan->pass > 1 && plan->pass * all > 96 * 1024) plan->pass /= 2;
+      while (plan->pass > least && plan->pass * all > 96 * 1024) plan->pass /= 2;
       for (int k = 1; k < (int)v.size(); k++) v[k].stride = v[k].floats(), v[k].offset = take(plan->pass * v[k].floats());
       reverse_memory(boundary, &end);
     } else {

@@ -98,6 +98,7 @@ struct Step {
   Frame frame;
   int64_t sums = 0, bias_sums = 0, width = 0;
   int outer_tile = 4, outer_groups = 1, places = 0;
+  int64_t mask = -1, mask_stride = 0;  // which of the four under a fused pooling pass the derivative on, a bit each
   const int32_t *source = nullptr, *slope = nullptr;
   std::vector<int32_t> sources_at, slopes_at;
 };

@@ -52,6 +52,38 @@ void activate_back(Act act, const Value& v, const float* values, const float* sl
   }
 }
 
+// The same through a pooling that was fused with its convolution, onto the places under each window.
+template <Act kAct>
+void unpool_as(const Value& v, const float* values, const int32_t* mask, Pooling pool, bool masked, const float* slopes, const Frame& frame, float* to) {
+  const Vec zero = broadcast(0);
+  const int64_t step = (int64_t)frame.spread * kBlock, row = frame.columns * step;
+  for (int c = 0; c < v.channels; c++)
+    for (int i = 0; i < v.height; i++)
+      for (int j = 0; j < v.width; j++) {
+        const int64_t at = (((int64_t)c * v.height + i) * v.width + j) * kBlock;
+        float* place = to + c * frame.plane() + frame.place(2 * i, 2 * j);
+        for (int n = 0; n < kBlock; n += kLanes) {
+          const Vec s = through(kAct, load(slopes + at + n), load(values + c * v.plane() + v.place(i, j) + n));
+          Int bit;
+          memcpy(&bit, mask + at + n, sizeof bit);
+          if (pool == kMean && !masked) bit = whole(15);
+          const Int count = (bit & whole(1)) + ((bit >> 1) & whole(1)) + ((bit >> 2) & whole(1)) + ((bit >> 3) & whole(1));
+          const Vec share = s / (pool == kMean ? broadcast(4) : number(count));
+          for (int p = 0; p < 4; p++)
+            store(place + (p >> 1) * row + (p & 1) * step + n, select(whole(0) - ((bit >> p) & whole(1)), share, zero));
+        }
+      }
+}
+
+void unpool(const Step& step, const Value& v, const float* values, const int32_t* mask, const float* slopes, float* to) {
+  switch (step.act) {
+    case kRelu: return unpool_as<kRelu>(v, values, mask, step.pool, step.relu_before, slopes, step.frame, to);
+    case kTanh: return unpool_as<kTanh>(v, values, mask, step.pool, step.relu_before, slopes, step.frame, to);
+    case kSigmoid: return unpool_as<kSigmoid>(v, values, mask, step.pool, step.relu_before, slopes, step.frame, to);
+    default: return unpool_as<kIdentity>(v, values, mask, step.pool, step.relu_before, slopes, step.frame, to);
+  }
+}
+
 Frame plain_frame(const Value& v) {
   Frame frame;
   frame.rows = v.height, frame.columns = v.width;
@@ -184,8 +216,11 @@ void apply_back(const Plan& plan, const Step& step, const float* packed, const f
       if (step.act != kIdentity) activate_back(step.act, out, yb, sb, plain_frame(out), sb);
     } else {
       float* frame = memory + plan.frame;
-      if (step.frame.plane() != (int64_t)out.height * out.width * kBlock) memset(frame, 0, (size_t)(out.channels * step.frame.plane()) * sizeof(float));
-      activate_back(step.act, out, yb, sb, step.frame, frame);
+      if (step.frame.plane() != (int64_t)step.places * kBlock) memset(frame, 0, (size_t)(out.channels * step.frame.plane()) * sizeof(float));
+      if (step.pool)
+        unpool(step, out, yb, (const int32_t*)(memory + step.mask + (block + b) * step.mask_stride), sb, frame);
+      else
+        activate_back(step.act, out, yb, sb, step.frame, frame);
       conv_sums(step, xb, frame, sums);
       if (to.wanted) affine_back(step, packed, frame, 0, tb, 0, (int64_t)in.height * in.width * kBlock, 1);
     }
@@ -200,8 +235,7 @@ void reverse(const Plan& plan, const float* packed, const float* data, int block
   if (!plan.last) return;
   const int64_t size = plan.outputs * kBlock;
   const Slope& end = plan.slope[plan.last];
-  const bool flat = plan.first_flat < plan.count || end.stride;
-  if (flat) memcpy(memory + end.offset, slopes, blocks * size * sizeof(float));
+  memcpy(memory + end.offset, slopes, blocks * size * sizeof(float));
   for (int k = plan.count - 1; k >= plan.first_flat; k--) apply_back(plan, plan.step[k], packed, data, memory, sums, 0, blocks);
   for (int b = blocks - 1; b >= 0; b--)
     for (int k = plan.first_flat - 1; k >= 0; k--) apply_back(plan, plan.step[k], packed, data, memory, sums, b, 1);

@@ -50,6 +50,14 @@ TILTWALK_INLINE Int whole(int32_t x) { return bits(broadcast(0)) + x; }
 TILTWALK_INLINE Vec number(Int v) { return __builtin_convertvector(v, Vec); }
 TILTWALK_INLINE Vec select(Int which, Vec yes, Vec no) { return bits((bits(yes) & which) | (bits(no) & ~which)); }
 #define TILTWALK_UNROLL _Pragma("GCC unroll 32")
+// Loads once into a register what the compiler would load again with every product.
+#if TILTWALK_LANES == 16
+#define TILTWALK_KEEP(x) asm("" : "+v"(x))
+#elif TILTWALK_LANES == 8
+#define TILTWALK_KEEP(x) asm("" : "+x"(x))
+#else
+#define TILTWALK_KEEP(x)
+#endif
 
 #else
 
@@ -98,6 +106,7 @@ TILTWALK_INLINE Int whole(int32_t x) { TILTWALK_EACH(Int, x); }
 TILTWALK_INLINE Vec number(Int v) { TILTWALK_EACH(Vec, (float)v.v[i]); }
 TILTWALK_INLINE Vec select(Int which, Vec yes, Vec no) { return bits((bits(yes) & which) | (bits(no) & ~which)); }
 #define TILTWALK_UNROLL
+#define TILTWALK_KEEP(x)
 
 #endif
 

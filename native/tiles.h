@@ -22,9 +22,10 @@ constexpr Blocking kBlocking = {kLanes, 3, {{2, 6}, {4, 2}, {1, 12}}, kPoolGroup
 struct Tiles {
   const float *in, *panel;
   float* out;
+  int32_t* mask;  // see Step; null where nobody asks
   const int32_t *tap, *position, *target;
   const int32_t* range;  // of taps for each tile, for kRanged: see Back
-  int64_t plane;         // floats from one filter's output to the next
+  int64_t plane, mask_plane;  // floats from one filter's output to the next, and of its mask
   int taps, tiles, row, column;
   Pooling pool;
   bool relu_before, relu_after;
@@ -77,14 +78,18 @@ void tiles(const Tiles& t) {
     float* out = t.out + t.target[n];
     TILTWALK_UNROLL for (int g = 0; g < kGroup; g++) {
       Vec a = sum[0][g];
+      Int mask = whole(0);
       if (t.pool == kMaximum) {
         TILTWALK_UNROLL for (int p = 1; p < kTile; p++) a = larger(sum[p][g], a);
+        if (t.mask) TILTWALK_UNROLL for (int p = 0; p < kTile; p++) mask = mask | ((sum[p][g] == a) & whole(1 << p));
       } else {
+        if (t.mask) TILTWALK_UNROLL for (int p = 0; p < kTile; p++) mask = mask | ((sum[p][g] > broadcast(0)) & whole(1 << p));
         if (t.relu_before) a = relu(a);
         TILTWALK_UNROLL for (int p = 1; p < kTile; p++) a += t.relu_before ? relu(sum[p][g]) : sum[p][g];
         a = a * broadcast(1.0f / kTile);
       }
       store(out + g * t.plane, t.relu_after ? relu(a) : a);
+      if (t.mask) memcpy(t.mask + (int64_t)n * kBlock + g * t.mask_plane, &mask, sizeof mask);
     }
   }
 }

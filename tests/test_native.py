@@ -149,7 +149,7 @@ def test_gradients_of_many_random_programs_equal_the_plain_path(chunk):
 @needs_kernel
 def test_gradients_do_not_depend_on_the_models_beside_it_and_see_only_the_chosen_samples():
     thetas, X, y = small(n=900, m=3, program=LENET, shape=LENET_SHAPE)
-    X = X.copy()
+    thetas, X = thetas / 4, X.copy()
     X[[5, 899]] = np.nan
     packed = native.pack(X, y)
     which = jnp.asarray([[6, 893]])
@@ -163,7 +163,7 @@ def test_gradients_do_not_depend_on_the_models_beside_it_and_see_only_the_chosen
     for i, t in enumerate(thetas):
         np.testing.assert_array_equal(run(t[None])[1][0], together[1][i])
     case = cases.Case(LENET, LENET_SHAPE, "cross_entropy", np.asarray(thetas), X[6:899], np.asarray(y[6:899]), None)
-    agree(together[1], plain_gradients(case)[1])
+    agree(together[1], plain_gradients(case)[1], 1e-3)  # where two of a window tie to within rounding, either may win
 
 
 @needs_kernel
