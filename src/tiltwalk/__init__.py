@@ -15,6 +15,7 @@ from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
 from tiltwalk.starts import Flat, Normal, Uniform
+from tiltwalk.training import Trained, grow, train, warm_start
 from tiltwalk.types import ChainState, Decision, Noise, Proposal, StepInfo
 from tiltwalk.walks import OrnsteinUhlenbeck, RandomWalk
 
@@ -31,11 +32,13 @@ __all__ = [
     "RandomWalk",
     "Run",
     "StepInfo",
+    "Trained",
     "Uniform",
     "__version__",
     "chain",
     "data",
     "exact",
+    "grow",
     "losses",
     "metrics",
     "moves",
@@ -44,4 +47,6 @@ __all__ = [
     "rules",
     "sample",
     "schedules",
+    "train",
+    "warm_start",
 ]

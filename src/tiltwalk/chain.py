@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ from tiltwalk.types import ChainState, Decision, Move, Noise, Part, Proposal, Ru
 Mixture = Sequence[tuple[Move, float]]
 
 SMALLEST_STEP = 1e-6
+
+LONG_STEP = 2**14
+"""Random numbers in a step of all chains above which noise is drawn a step at a time."""
 
 SLOWEST_GAIN = 0.01
 """Tuning never slows down below this, so that a step size can follow a tilt that rises through a long burn-in."""
@@ -336,7 +340,9 @@ def plan_for(
     room_bytes: int = 2**25,
 ) -> Plan:
     """A plan for up to `draws` draws of `thin` steps each, whose noise for one block stays within `budget` numbers."""
-    most = int(max(1, min(4096, budget // max(1, words_per_step(measure, moves) * chains))))
+    words = words_per_step(measure, moves) * chains
+    # where a step is long by itself, blocks of one step serve any number of steps with one program
+    most = 1 if words > LONG_STEP else int(max(1, min(4096, budget // max(1, words))))
     if thin <= most:
         upper = max(1, min(draws, most // thin))
         # a number of draws a block that divides all of them spares a second program for the rest
@@ -349,5 +355,6 @@ def plan_for(
     if keep is not None:
         one = jax.eval_shape(lambda: keep(ChainState(jnp.zeros((measure.length, measure.dim)), jnp.zeros(measure.length))))
         size = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(one))
-    room = max(group, min(draws // group * group, room_bytes // max(1, size * chains) // group * group))
+    wanted = 4096 if keep is None else 2 ** math.ceil(math.log2(max(1, draws // group)))
+    room = group * max(1, min(wanted, room_bytes // max(1, size * chains) // group))
     return Plan(group, blocks, steps, room, last, keep, target)

@@ -1,0 +1,204 @@
+"""`train`: from data to an ensemble without a gradient, in a given time.
+
+1. Warm-up: single models (`length = 1`, the neuroevolution limit), one a chain, on a growing part of the data, with a
+   rising tilt and a step size that is tuned all along. A small part of the data is cheap to evaluate and brings a model most
+   of the way; the whole then takes over. Nothing is kept, so nothing here needs to be in equilibrium.
+2. Growth: each model becomes a path of `length` equal models, which the walk lets apart: `sigma` is by default what the
+   warm-up found a model can be moved by, and the tilt is `s / length`, so that a stiff path feels the same data as one model.
+3. Sampling: sweeps over the path at that tilt; paths are kept at intervals, and all their models are the members.
+
+Parameters are measured in their own initialisation scales throughout: the start is Normal(scale), and the walk's sigma is one
+number times that scale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from tiltwalk import check, schedules
+from tiltwalk.ensemble import Ensemble
+from tiltwalk.losses import Supervised
+from tiltwalk.measure import PathMeasure
+from tiltwalk.moves import Sweep
+from tiltwalk.networks import Network
+from tiltwalk.run import Run
+from tiltwalk.sampling import sample
+from tiltwalk.starts import Normal
+from tiltwalk.walks import RandomWalk
+
+ACCEPTANCE = 0.25
+"""What step sizes are tuned to: near the best for many parameters, where the theory of random-walk proposals gives 0.234."""
+
+PHASES = ((1 / 8, 0.05), (1 / 4, 0.08), (1 / 2, 0.17), (1.0, 0.55))
+"""Warm-up: the part of the data, and its share of the budget; what is left of the budget goes to the path."""
+
+SMALLEST_PART = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What training made: the ensemble, the run that drew its paths, the network's settings, and how the warm-up went."""
+
+    ensemble: Ensemble
+    run: Run
+    measure: PathMeasure
+    s: float
+    sigma: float
+    warm_up: tuple[dict[str, float], ...]
+    seconds: float
+
+
+def warm_start(
+    measure: PathMeasure,
+    *,
+    s: float,
+    steps: int,
+    first_s: float | None = None,
+    chains: int = 1,
+    init: Any = None,
+    key: Any = 0,
+    progress: bool = True,
+) -> Run:
+    """Single models under the measure's start and loss, at a tilt that rises from `first_s` (default `s / 100`) to `s`.
+
+    Gradient-free: Metropolis moves whose step size is tuned to an acceptance of 0.25. Returns a run of one-model paths;
+    `grow(run, measure)` makes paths of them.
+    """
+    single = PathMeasure(measure.walk, measure.loss, 1)
+    first_s = s / 100 if first_s is None else first_s
+    return sample(
+        single, schedules.geometric(first_s, s, steps), steps=0, burn_in=steps, chains=chains, key=key, init=init,
+        moves=Sweep(step=0.1), target_acceptance=ACCEPTANCE, progress=progress,
+    )  # fmt: skip
+
+
+def grow(run: Run, length: int) -> Float[np.ndarray, "chains tau d"]:
+    """Paths of `length` equal models from a run's last models: a path to start from."""
+    return np.repeat(np.asarray(run.state.path[:, -1:]), length, axis=1)
+
+
+def train(
+    network: Network,
+    X: Any,
+    y: Any,
+    *,
+    kind: Any = "cross_entropy",
+    seconds: float | None = None,
+    evaluations: int | None = None,
+    s: float | None = None,
+    length: int = 4,
+    sigma: float | None = None,
+    chains: int = 2,
+    draws: int = 8,
+    key: int = 0,
+    progress: bool = True,
+    report: Callable[[str], None] | None = None,
+) -> Trained:
+    """Trains an ensemble of `chains * draws * length` members without gradients.
+
+    The budget is either `seconds`, which are turned into steps by a short measurement and so depend on the machine, or
+    `evaluations` of one model on all data, which do not. `s` is the tilt of a single model, by default 30 times the number of
+    samples: a cold posterior, where Bayes' would be `s = N`. `sigma` is in units of each parameter's initialisation scale.
+    """
+    began = time.perf_counter()
+    loss = Supervised(network, X, y, kind=kind)
+    check.whole("train.length", length, low=1)
+    check.whole("train.draws", draws, low=1)
+    check.whole("train.chains", chains, low=1)
+    if (seconds is None) == (evaluations is None):
+        raise ValueError(f"train needs either seconds or evaluations, not both; got {seconds} and {evaluations}.")
+    if seconds is not None:
+        check.number("train.seconds", seconds, low=1)
+    if evaluations is not None:
+        check.whole("train.evaluations", evaluations, low=100)
+    s = 30.0 * loss.n if s is None else s
+    check.number("train.s", s, low=0, low_open=True)
+    say = report or (lambda text: None)
+    start = Normal(np.append(np.asarray(network.scale()), 1.0) if loss.dim > network.dim else network.scale())
+    parts = _parts(loss)
+    costs = (
+        _costs([part for part, _ in parts], start, chains) if seconds is not None else [part.n / loss.n for part, _ in parts]
+    )
+    budget = float(seconds) if seconds is not None else evaluations / chains  # type: ignore[operator]
+    if seconds is not None:
+        budget -= time.perf_counter() - began
+    run: Run | None = None
+    history = []
+    tilts = np.geomspace(s / 200, s, 2 * len(parts) + 1)[::2]
+    for i, ((part, share), cost) in enumerate(zip(parts, costs, strict=True)):
+        steps = max(1, int(share * budget / cost))
+        single = PathMeasure(RandomWalk(start.scale, start), part, 1)
+        run = warm_start(
+            single,
+            s=float(tilts[i + 1]),
+            first_s=float(tilts[i]),
+            steps=steps,
+            chains=chains,
+            init=run,
+            key=key,
+            progress=progress,
+        )
+        value = float(np.mean(np.asarray(run.state.losses)))
+        history.append({"samples": part.n, "steps": steps, "s": float(tilts[i + 1]), "loss": value, "step": _step(run)})
+        say(f"warm-up on {part.n} of {loss.n} samples: {steps} steps, s up to {tilts[i + 1]:.0f}, loss {value:.3f}")
+    assert run is not None
+    sigma = 2 * _step(run) if sigma is None else sigma
+    check.number("train.sigma", sigma, low=0, low_open=True)
+    measure = PathMeasure(RandomWalk(sigma * np.asarray(start.scale), start), loss, length)
+    left = (1 - sum(share for _, share in parts)) * budget
+    if seconds is not None:
+        left = max(0.05 * seconds, seconds - (time.perf_counter() - began))
+    sweeps = max(2 * draws, int(left / (costs[-1] * length)))
+    burn_in, thin = sweeps // 3, max(1, (sweeps - sweeps // 3) // draws)
+    path_run = sample(
+        measure, s / length, steps=thin * draws, thin=thin, burn_in=burn_in, chains=chains, key=key + 1, init=grow(run, length),
+        keep="paths", target_acceptance=ACCEPTANCE, progress=progress,
+    )  # fmt: skip
+    say(f"paths of {length} models: {burn_in + thin * draws} sweeps, {path_run}")
+    assert path_run.paths is not None
+    members = path_run.paths[..., : network.dim]
+    return Trained(
+        Ensemble(network, members), path_run, measure, s / length, sigma, tuple(history), time.perf_counter() - began
+    )
+
+
+def _step(run: Run) -> float:
+    return float(np.mean(next(iter(run.steps.values()))))
+
+
+def _parts(loss: Supervised) -> list[tuple[Supervised, float]]:
+    """The loss on growing parts of the data, with shares of the budget; parts too small to learn from are left out."""
+    order = np.random.default_rng(0).permutation(loss.n)
+    parts: list[tuple[Supervised, float]] = []
+    carried = 0.0
+    for fraction, share in PHASES:
+        count = int(fraction * loss.n)
+        if fraction < 1 and count < SMALLEST_PART:
+            carried += share
+            continue
+        parts.append((loss if fraction == 1 else loss.on(jnp.asarray(np.sort(order[:count]))), share + carried))
+        carried = 0.0
+    return parts
+
+
+def _costs(losses: Sequence[Supervised], start: Normal, chains: int) -> list[float]:
+    """Seconds that a step of all chains takes, for each loss: a short warm-up each, which compiles it too."""
+    costs = []
+    for loss in losses:
+        single = PathMeasure(RandomWalk(start.scale, start), loss, 1)
+        steps, taken, run = 4, 0.0, None
+        while taken < 0.15 and steps < 100_000:
+            steps *= 4
+            run = warm_start(single, s=1.0, steps=steps, chains=chains, init=run, progress=False)
+            began = time.perf_counter()
+            run = warm_start(single, s=1.0, steps=steps, chains=chains, init=run, progress=False)
+            taken = time.perf_counter() - began
+        costs.append(taken / steps)
+    return costs
