@@ -24,7 +24,19 @@ from tiltwalk.losses.block_sizes import measure_block, measured, rule_of_thumb
 from tiltwalk.networks import Network, plain
 from tiltwalk.pytree import pytree, static
 
-__all__ = ["Data", "Task", "evaluate", "in_rows", "listed", "measure_block", "rule_of_thumb", "sizes", "split", "take"]
+__all__ = [
+    "Data",
+    "Task",
+    "evaluate",
+    "in_rows",
+    "listed",
+    "measure_block",
+    "outputs",
+    "rule_of_thumb",
+    "sizes",
+    "split",
+    "take",
+]
 
 Head = Callable[[Any, Any, Any], Any]
 """`(outputs, y, log_noise) -> losses (n,)` of one model on one block; outputs `(k, n)` or `(n, k)`, as the data lie."""
@@ -62,6 +74,12 @@ def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str = "s
     """
     run = partial(compiled.evaluate if compiled.serves(task, data, thetas, want) else _plain, task, want=want)
     return in_rows(run, data, thetas)
+
+
+def outputs(network: Network, thetas: Float[Array, "m d"], X: Any) -> Float[Array, "m n k"]:
+    """Outputs of many models: `network.apply_many`, by the kernel where it knows the network."""
+    found = compiled.outputs(network, jnp.asarray(thetas), network.as_inputs(X))
+    return network.apply_many(thetas, X) if found is None else found  # type: ignore[no-any-return]
 
 
 def in_rows(run: Callable[[Any, Any], Any], data: Any, thetas: Float[Array, "m d"]) -> Any:

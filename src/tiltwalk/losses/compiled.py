@@ -66,6 +66,15 @@ def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str) -> 
     return _likelihood(task, found, jnp.sum(data.weight), log_noise)
 
 
+def outputs(network: Network, thetas: Float[Array, "m d"], X: Any) -> Any:
+    """The outputs `(m, n, k)` of many models, or None where the kernel does not serve."""
+    native = kernel()
+    if block(network, "cross_entropy") is None or thetas.dtype != jnp.float32:
+        return None
+    samples = X if X.ndim == 2 else X.transpose(0, 3, 1, 2)
+    return native.outputs(network.program, _shape(network), thetas, native.pack(samples))
+
+
 def listed(task: Task, data: Data, thetas: Float[Array, "m d"], indices: Any) -> Any:
     """Weighted losses `(m, n)` on the samples at `indices`, read where they lie."""
     native, indices = kernel(), jnp.asarray(indices)

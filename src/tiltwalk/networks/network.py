@@ -118,7 +118,8 @@ class Network:
         if jnp.ndim(thetas) != 2 or jnp.shape(thetas)[1] != self.dim:
             raise ValueError(f"Network.apply_many: thetas must have shape (m, {self.dim}); got {jnp.shape(thetas)}.")
         if self.program is not None:
-            return _many(self.program, jnp.asarray(thetas), jnp.asarray(X))
+            outputs: Any = _many(self.program, jnp.asarray(thetas), jnp.asarray(X))
+            return outputs  # type: ignore[no-any-return]
         return self.forward_many(jnp.asarray(thetas), X)
 
     def forward_many(self, thetas: Float[Array, "m d"], X: Float[Array, "n ..."]) -> Float[Array, "m n k"]:
