@@ -120,7 +120,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     except ValueError:
         raise ValueError(f"{name} must be an array of numbers, all rows of one length; got {check.shown(value)}.") from None
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of real numbers; got {check.shown(array)}.")
+        raise TypeError(f"{name} must be an array of real numbers; got {check.shown(array if array.ndim else value)}.")
     return array
 
 
