@@ -140,7 +140,8 @@ struct Builder {
     step.in = (int)plan->values.size() - 1;
     step.filters = conv ? f[3] : f[2];
     step.taps = conv ? f[1] * f[1] * f[2] : f[1];
-    step.kernel = conv ? f[1] : 0, step.channels = conv ? f[2] : f[1], step.stride = conv ? f[4] : 1, step.low_i = pi.low, step.low_j = pj.low;
+    step.kernel = conv ? f[1] : 0, step.channels = conv ? f[2] : f[1], step.stride = conv ? f[4] : 1;
+    step.low_i = pi.low, step.low_j = pj.low;
     step.weight = plan->parameters, step.bias = step.weight + (int64_t)step.taps * step.filters;
     plan->parameters = step.bias + step.filters;
     plan->flops += 2.0 * step.taps * step.filters * pi.out * pj.out;

@@ -319,7 +319,7 @@ void run(const Request& r, int64_t threads, const Share& share) {
 const Kernel* kernel_for(const char* name) {
   const bool any = !name || !*name;
 #ifdef TILTWALK_HAS_AVX512
-  if ((any || !strcmp(name, "avx512")) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma")) return &kernel_avx512;
+  if ((any || !strcmp(name, "avx512")) && __builtin_cpu_supports("avx512f")) return &kernel_avx512;
 #endif
 #ifdef TILTWALK_HAS_AVX2
   if ((any || !strcmp(name, "avx2")) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &kernel_avx2;

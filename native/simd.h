@@ -49,7 +49,11 @@ TILTWALK_INLINE Int bits(Vec v) { return (Int)v; }
 TILTWALK_INLINE Int whole(int32_t x) { return bits(broadcast(0)) + x; }
 TILTWALK_INLINE Vec number(Int v) { return __builtin_convertvector(v, Vec); }
 TILTWALK_INLINE Vec select(Int which, Vec yes, Vec no) { return bits((bits(yes) & which) | (bits(no) & ~which)); }
+#if defined(__clang__)
+#define TILTWALK_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define TILTWALK_UNROLL _Pragma("GCC unroll 32")
+#endif
 // Loads once into a register what the compiler would load again with every product.
 #if TILTWALK_LANES == 16
 #define TILTWALK_KEEP(x) asm("" : "+v"(x))

@@ -62,7 +62,7 @@ def load() -> Library:
         for call in CALLS:
             capsule = jax.ffi.pycapsule(getattr(handle, call))  # type: ignore[no-untyped-call]
             jax.ffi.register_ffi_target(call, capsule, platform="cpu")
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, RuntimeError, ValueError) as error:  # the last two: another version of XLA's interface
         return _missing(f"the kernel at {path.name} could not be loaded: {error}")
     return Library(handle, runs.decode(), f"the {runs.decode()} kernel is in use")
 
