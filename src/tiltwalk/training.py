@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,6 +38,8 @@ ACCEPTANCE = 0.25
 
 PHASES = ((1 / 8, 0.05), (1 / 4, 0.08), (1 / 2, 0.17), (1.0, 0.55))
 """Warm-up: the part of the data, and its share of the budget; what is left of the budget goes to the path."""
+
+PATHS_SHARE = 1 - sum(share for _, share in PHASES)
 
 SMALLEST_PART = 128
 
@@ -123,28 +125,16 @@ def train(
     say = report or (lambda text: None)
     start = Normal(np.append(np.asarray(network.scale()), 1.0) if loss.dim > network.dim else network.scale())
     parts = _parts(loss)
-    costs = (
-        _costs([part for part, _ in parts], start, chains) if seconds is not None else [part.n / loss.n for part, _ in parts]
-    )
-    budget = float(seconds) if seconds is not None else evaluations / chains  # type: ignore[operator]
-    if seconds is not None:
-        budget -= time.perf_counter() - began
+    clock = _Clock(began, seconds, evaluations, chains, 1.0 if seconds is None else _seconds_a_step(loss, start, chains))
     run: Run | None = None
     history = []
     tilts = np.geomspace(s / 200, s, 2 * len(parts) + 1)[::2]
-    for i, ((part, share), cost) in enumerate(zip(parts, costs, strict=True)):
-        steps = max(1, int(share * budget / cost))
+    for i, (part, share) in enumerate(parts):
+        ahead = PATHS_SHARE + sum(later for _, later in parts[i:])
+        steps = clock.steps(share / ahead, part.n / loss.n)
         single = PathMeasure(RandomWalk(start.scale, start), part, 1)
-        run = warm_start(
-            single,
-            s=float(tilts[i + 1]),
-            first_s=float(tilts[i]),
-            steps=steps,
-            chains=chains,
-            init=run,
-            key=key,
-            progress=progress,
-        )
+        tilt = {"first_s": float(tilts[i]), "s": float(tilts[i + 1])}
+        run = warm_start(single, **tilt, steps=steps, chains=chains, init=run, key=key, progress=progress)
         value = float(np.mean(np.asarray(run.state.losses)))
         history.append({"samples": part.n, "steps": steps, "s": float(tilts[i + 1]), "loss": value, "step": _step(run)})
         say(f"warm-up on {part.n} of {loss.n} samples: {steps} steps, s up to {tilts[i + 1]:.0f}, loss {value:.3f}")
@@ -152,10 +142,7 @@ def train(
     sigma = 2 * _step(run) if sigma is None else sigma
     check.number("train.sigma", sigma, low=0, low_open=True)
     measure = PathMeasure(RandomWalk(sigma * np.asarray(start.scale), start), loss, length)
-    left = (1 - sum(share for _, share in parts)) * budget
-    if seconds is not None:
-        left = max(0.05 * seconds, seconds - (time.perf_counter() - began))
-    sweeps = max(2 * draws, int(left / (costs[-1] * length)))
+    sweeps = max(2 * draws, clock.steps(1.0, length))
     burn_in, thin = sweeps // 3, max(1, (sweeps - sweeps // 3) // draws)
     path_run = sample(
         measure, s / length, steps=thin * draws, thin=thin, burn_in=burn_in, chains=chains, key=key + 1, init=grow(run, length),
@@ -188,17 +175,36 @@ def _parts(loss: Supervised) -> list[tuple[Supervised, float]]:
     return parts
 
 
-def _costs(losses: Sequence[Supervised], start: Normal, chains: int) -> list[float]:
-    """Seconds that a step of all chains takes, for each loss: a short warm-up each, which compiles it too."""
-    costs = []
-    for loss in losses:
-        single = PathMeasure(RandomWalk(start.scale, start), loss, 1)
-        steps, taken, run = 4, 0.0, None
-        while taken < 0.15 and steps < 100_000:
-            steps *= 4
-            run = warm_start(single, s=1.0, steps=steps, chains=chains, init=run, progress=False)
-            began = time.perf_counter()
-            run = warm_start(single, s=1.0, steps=steps, chains=chains, init=run, progress=False)
-            taken = time.perf_counter() - began
-        costs.append(taken / steps)
-    return costs
+@dataclasses.dataclass
+class _Clock:
+    """Turns what is left of a budget into steps; `cost` is that of a step of all chains on all data, in the budget's unit."""
+
+    began: float
+    seconds: float | None
+    evaluations: int | None
+    chains: int
+    cost: float
+    spent: float = 0.0
+
+    def steps(self, share: float, size: float) -> int:
+        """Steps for `share` of what is left, each `size` times as dear as one on all data with one model."""
+        if self.seconds is not None:
+            left = self.seconds - (time.perf_counter() - self.began)
+        else:
+            left = (self.evaluations or 0) / self.chains - self.spent
+        steps = max(1, int(share * left / (self.cost * size)))
+        self.spent += steps * size
+        return steps
+
+
+def _seconds_a_step(loss: Supervised, start: Normal, chains: int) -> float:
+    """Seconds that a step of all chains takes on all data, from a short warm-up, which compiles it too."""
+    single = PathMeasure(RandomWalk(start.scale, start), loss, 1)
+    steps, taken = 4, 0.0
+    while taken < 0.15 and steps < 10_000:
+        steps *= 8
+        warm_start(single, s=1.0, steps=steps, chains=chains, progress=False)
+        began = time.perf_counter()
+        warm_start(single, s=1.0, steps=steps, chains=chains, progress=False)
+        taken = time.perf_counter() - began
+    return taken / steps
