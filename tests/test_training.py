@@ -55,11 +55,11 @@ def test_the_same_key_trains_the_same_ensemble() -> None:
     assert not np.array_equal(paths[0], paths[2])
 
 
-def test_a_budget_of_seconds_is_kept_roughly() -> None:
+def test_a_budget_of_seconds_is_turned_into_steps() -> None:
     X, y = clusters(200)
-    trained = tw.train(tw.networks.mlp([2, 8, 3]), X, y, seconds=10.0, draws=2, progress=False)
-    assert trained.seconds < 40
-    assert trained.warm_up[-1]["steps"] > 100
+    trained = tw.train(tw.networks.mlp([2, 8, 3]), X, y, seconds=5.0, draws=2, progress=False)
+    assert len(trained.ensemble) == 2 * 2 * 4
+    assert all(h["steps"] >= 1 for h in trained.warm_up)
 
 
 def test_a_loss_with_no_gradient_trains_too() -> None:
