@@ -27,14 +27,18 @@ def _missing(reason: str) -> Library:
     return Library(None, "none", reason)
 
 
-def _find() -> pathlib.Path | None:
-    named = os.environ.get("TILTWALK_NATIVE_LIBRARY")
-    if named:
-        return pathlib.Path(named)
+def _beside(*names: str) -> pathlib.Path | None:
+    """The first file of these names beside the package: an editable install has two places."""
     from tiltwalk import native
 
-    places = [pathlib.Path(place) / name for place in native.__path__ for name in NAMES]
+    places = [pathlib.Path(place) / name for place in native.__path__ for name in names]
     return next((place for place in places if place.is_file()), None)
+
+
+def _not_built() -> str:
+    note = _beside("not_built.txt")
+    why = note.read_text().strip() if note else "tiltwalk runs from its sources, without having been installed"
+    return f"the kernel was not built: {why}"
 
 
 @functools.cache
@@ -45,9 +49,10 @@ def load() -> Library:
         return _missing("TILTWALK_NATIVE is off")
     if wanted and wanted not in TARGETS:
         return _missing(f"TILTWALK_NATIVE must be one of {', '.join(TARGETS)}, off; got {wanted!r}")
-    path = _find()
+    named = os.environ.get("TILTWALK_NATIVE_LIBRARY")
+    path = pathlib.Path(named) if named else _beside(*NAMES)
     if path is None:
-        return _missing("the kernel was not built: there was no C++ compiler when tiltwalk was installed")
+        return _missing(_not_built())
     import jax
 
     try:
