@@ -1,0 +1,34 @@
+"""The command line: parse, call, print. `tiltwalk --help` lists the commands.
+
+Every command exits 0 on success and says what it wrote; 2 on bad input, with one sentence; 130 when interrupted; 1 on a
+fault of our own, with a sentence that asks to report it. `--debug` shows the traceback in place of the sentence.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tiltwalk._version import __version__
+from tiltwalk.cli.errors import guarded
+from tiltwalk.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "reproduce": ("tiltwalk.cli.reproduce", "Draw a figure of the paper: PNG, SVG and a JSON of its numbers."),
+    "exact": ("tiltwalk.cli.exact", "The linear perceptron in closed form: loss and log Z against s."),
+    "info": ("tiltwalk.cli.info", "This machine: versions, devices, memory, extras, and which kernel runs."),
+}
+
+
+@click.group(cls=LazyGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tiltwalk", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error. May stand anywhere.")
+def tiltwalk() -> None:
+    """Train neural-network ensembles without gradients, by sampling trajectories of models."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status."""
+    return guarded(tiltwalk, list(sys.argv[1:] if argv is None else argv))

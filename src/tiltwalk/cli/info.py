@@ -1,0 +1,88 @@
+"""`tiltwalk info`: what this machine has, and what tiltwalk makes of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from typing import Any
+
+import click
+
+EXTRAS = {
+    "plots": ("matplotlib",),
+    "arviz": ("arviz-base", "arviz-stats"),
+    "flax": ("flax",),
+    "equinox": ("equinox",),
+    "torch": ("torch",),
+    "sklearn": ("scikit-learn",),
+    "tables": ("pandas", "pyarrow"),
+}
+"""Packages of each optional extra, as in pyproject.toml: a test compares them."""
+
+
+@click.command("info")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
+def command(as_json: bool) -> None:
+    """This machine: versions, devices, cores, memory, optional extras, and whether the compiled kernel is in use."""
+    found = gathered()
+    click.echo(json.dumps(found, indent=1, ensure_ascii=False) if as_json else text(found))
+
+
+def gathered() -> dict[str, Any]:
+    """Everything, as JSON can hold it."""
+    import jax
+
+    from tiltwalk import native
+    from tiltwalk._version import __version__
+    from tiltwalk.experiments import cores
+
+    return {
+        "tiltwalk": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {name: installed(name) for name in ("jax", "jaxlib", "numpy", "scipy")},
+        "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
+        "float64": jax.numpy.zeros(0).dtype == "float64",
+        "cores": cores(),
+        "memory_bytes": memory(),
+        "extras": {extra: {name: installed(name) for name in names} for extra, names in EXTRAS.items()},
+        "native": {"available": native.available(), "target": native.target(), "reason": native.reason()},
+    }
+
+
+def installed(package: str) -> str | None:
+    """The version of a package, found without importing it; None where it is missing."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def memory() -> int | None:
+    """The bytes of memory of this machine, where the system says so."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def text(found: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {version or 'missing'}" for name, version in found["packages"].items())
+    size = "unknown" if found["memory_bytes"] is None else f"{found['memory_bytes'] / 2**30:.1f} GiB"
+    lines = [
+        f"tiltwalk   {found['tiltwalk']}",
+        f"python     {found['python']} on {found['system']}",
+        f"packages   {packages}",
+        f"devices    {', '.join(found['devices'])}; numbers are {'float64' if found['float64'] else 'float32'}",
+        f"cores      {found['cores']}",
+        f"memory     {size}",
+        f"kernel     {'compiled' if found['native']['available'] else 'plain JAX'}: {found['native']['reason']}",
+        "extras",
+    ]
+    for extra, packages_of in found["extras"].items():
+        missing = [name for name, version in packages_of.items() if version is None]
+        there = ", ".join(f"{name} {version}" for name, version in packages_of.items() if version is not None)
+        lines.append(f"  {extra:<9}" + (f'missing: pip install "tiltwalk[{extra}]"' if missing else there))
+    return "\n".join(lines)
