@@ -103,14 +103,12 @@ def test_new_weights_of_a_mixture_trace_nothing() -> None:
 
 def test_a_long_run_is_one_program_however_it_is_cut() -> None:
     """Python sees the run in pieces, whose sizes depend on the clock: no piece may compile anew."""
-    short = traced(measure(length=6))  # a new length: every program is traced once
-    assert traced(measure(), steps=20_000) <= short
+    assert traced(measure(), steps=20_000) <= 3  # the losses of the first paths, and the two halves of a sweep
 
 
 def test_a_new_shape_does_trace() -> None:
     """What must be noticed: else nothing is counted above."""
-    assert traced(measure(length=7)) > 0
-    assert traced(measure(length=8)) > 0
+    assert traced(measure(length=6)) > 0
 
 
 @pytest.fixture

@@ -99,8 +99,8 @@ def measure() -> tw.PathMeasure:
 
 
 def test_a_run_has_the_tilt_of_each_draw_with_burn_in_and_thinning_counted() -> None:
-    run = tw.sample(measure(), np.arange(14.0), steps=10, burn_in=4, thin=3, progress=False)
-    np.testing.assert_array_equal(run.s, [6.0, 9.0, 12.0])
+    run = tw.sample(measure(), np.arange(14.0), steps=9, burn_in=5, thin=3, progress=False)
+    np.testing.assert_array_equal(run.s, [7.0, 10.0, 13.0])
 
 
 def test_the_tilt_of_a_step_is_the_one_that_decides_it() -> None:
