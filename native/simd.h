@@ -1,5 +1,5 @@
 // One vector of samples, for the target that this file is compiled for. GCC and Clang vectors do the arithmetic; a multiply
-// and an add become one instruction where the target has it. Compilers without them get arrays of four.
+// and an add become one instruction where the target has it. Compilers without them (or TILTWALK_ARRAYS) get arrays of four.
 #ifndef TILTWALK_SIMD_H_
 #define TILTWALK_SIMD_H_
 
@@ -27,7 +27,7 @@ namespace TILTWALK_TARGET {
 constexpr int kLanes = TILTWALK_LANES;
 constexpr int kVectors = kBlock / kLanes;  // vectors in a block
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(TILTWALK_ARRAYS)
 
 typedef float Vec __attribute__((vector_size(TILTWALK_LANES * 4)));
 typedef int32_t Int __attribute__((vector_size(TILTWALK_LANES * 4)));
