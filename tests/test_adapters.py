@@ -96,7 +96,7 @@ def ours():
 
 
 @needs_flax
-@pytest.mark.parametrize("n", [1, 7, 11])
+@pytest.mark.parametrize("n", [1, 11])
 def test_our_lenet_equals_the_flax_lenet_on_the_same_weights(ours, n):
     network, thetas = ours
     adapted = networks.from_flax(flax_lenet(), X[:2])
@@ -104,14 +104,27 @@ def test_our_lenet_equals_the_flax_lenet_on_the_same_weights(ours, n):
     theirs = jnp.stack([adapted.flatten(to_flax(network.unflatten(t))) for t in thetas])
     close(network.apply(thetas[0], X[:n]), flax_lenet().apply(to_flax(network.unflatten(thetas[0])), X[:n]))
     close(network.apply_many(thetas, X[:n]), adapted.apply_many(theirs, X[:n]))
-    for block in (1, 4, 64):
-        one, two = (Supervised(net, X[:n], LABELS[:n], block=block) for net in (network, adapted))
-        np.testing.assert_allclose(one(thetas), two(theirs), rtol=1e-5)
-    np.testing.assert_allclose(one.value_and_grad(thetas)[0], two.value_and_grad(theirs)[0], rtol=1e-5)
+    one, two = (Supervised(net, X[:n], LABELS[:n], block=4) for net in (network, adapted))
+    np.testing.assert_allclose(one(thetas), two(theirs), rtol=1e-5)
+
+
+@needs_flax
+def test_a_flax_network_has_the_gradient_of_the_module():
+    from flax import linen as nn
+
+    module, x = nn.Sequential([nn.Dense(6), nn.tanh, nn.Dense(3)]), X.reshape(11, -1)[:, 200:210]
+    network = networks.from_flax(module, x)
+    theta = network.init(0)
+    _, grad = Supervised(network, x, LABELS % 3, block=4).value_and_grad(theta[None])
+
+    def mean(variables):
+        return -jnp.mean(jax.nn.log_softmax(module.apply(variables, x))[jnp.arange(11), LABELS % 3])
+
+    close(grad[0], network.flatten(jax.grad(mean)(network.unflatten(theta))))
 
 
 @needs_torch
-@pytest.mark.parametrize("n", [1, 7, 11])
+@pytest.mark.parametrize("n", [1, 11])
 def test_our_lenet_equals_the_torch_lenet_on_the_same_weights(ours, n):
     import torch
 
@@ -124,10 +137,9 @@ def test_our_lenet_equals_the_torch_lenet_on_the_same_weights(ours, n):
     module.load_state_dict(states[1])
     with torch.no_grad():
         close(network.apply(thetas[1], X[:n]), module(torch.from_numpy(nchw)).numpy())
-    for block in (4, 64):
-        one, two = Supervised(network, X[:n], LABELS[:n], block=block), Supervised(adapted, nchw, LABELS[:n], block=block)
-        np.testing.assert_allclose(one(thetas), two(theirs), rtol=1e-5)
-        np.testing.assert_allclose(jax.jit(jax.vmap(two))(jnp.stack([theirs, theirs]))[1], one(thetas), rtol=1e-5)
+    one, two = Supervised(network, X[:n], LABELS[:n], block=4), Supervised(adapted, nchw, LABELS[:n], block=4)
+    np.testing.assert_allclose(one(thetas), two(theirs), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.vmap(two))(jnp.stack([theirs, theirs]))[1], one(thetas), rtol=1e-5)
 
 
 @needs_equinox

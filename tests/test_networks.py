@@ -90,8 +90,9 @@ def test_both_plain_forms_compute_the_layer_program(name):
 
 @pytest.mark.parametrize(("models", "samples"), [(1, 1), (5, 70), (9, 64)])
 def test_the_ensemble_path_equals_one_model_at_a_time(models, samples):
-    network = networks.lenet(3, 1, 16)
-    X = rng.random((samples, 16, 16), dtype=np.float32)  # the axis of a single channel may be missing
+    layers = [Conv(5, 1, 3), Activation("relu"), MaxPool(2), Flatten(), Dense(27, 3)]
+    network = networks.sequential((10, 10, 1), layers)
+    X = rng.random((samples, 10, 10), dtype=np.float32)  # the axis of a single channel may be missing
     thetas = jax.vmap(network.init)(jax.random.split(jax.random.key(0), models))
     one_by_one = jnp.stack([network.apply(t, X) for t in thetas])
     np.testing.assert_allclose(network.apply_many(thetas, X), one_by_one, rtol=0, atol=1e-5)

@@ -26,7 +26,7 @@ from tiltwalk.networks.layers import Conv
 def rule_of_thumb(network: Network) -> tuple[int, int]:
     """Samples in a block and models in a group, where nothing was measured."""
     if jax.default_backend() != "cpu":
-        return 1024, 32
+        return 2048, 64
     if network.program is None:
         return 128, 4
     if any(isinstance(layer, Conv) for layer in network.program):

@@ -79,7 +79,7 @@ def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str = "s
 def outputs(network: Network, thetas: Float[Array, "m d"], X: Any) -> Float[Array, "m n k"]:
     """Outputs of many models: `network.apply_many`, by the kernel where it knows the network."""
     found = compiled.outputs(network, jnp.asarray(thetas), network.as_inputs(X))
-    return network.apply_many(thetas, X) if found is None else found  # type: ignore[no-any-return]
+    return network.apply_many(thetas, X) if found is None else found
 
 
 def in_rows(run: Callable[[Any, Any], Any], data: Any, thetas: Float[Array, "m d"]) -> Any:

@@ -108,7 +108,8 @@ class Network:
         if jnp.shape(theta) != (self.dim,):
             raise ValueError(f"Network.apply: theta must have shape ({self.dim},); got {jnp.shape(theta)}.")
         if self.program is not None:
-            return plain.forward(self.program, jnp.asarray(theta), X)
+            one: Any = _one(self.program, jnp.asarray(theta), jnp.asarray(X))
+            return one  # type: ignore[no-any-return]
         assert self.adapted is not None
         return self.adapted.forward(jnp.asarray(theta), X)  # type: ignore[no-any-return]
 
@@ -161,6 +162,7 @@ class Network:
         return X
 
 
+_one = jax.jit(plain.forward, static_argnums=0)
 _many = jax.jit(plain.forward_many, static_argnums=0)
 
 
