@@ -428,6 +428,12 @@ from tiltwalk.networks.layers import Dense
 assert native.target() == {expected!r}, native.reason()
 if not native.available():
     assert not native.supports((Dense(3, 2),), (3,)) and "TILTWALK_NATIVE" in native.reason()
+    try:
+        native.losses((Dense(3, 2),), (3,), "cross_entropy", jnp.zeros((1, 8)), native.pack(np.ones((2, 3)), np.zeros(2, int)))
+    except RuntimeError as error:
+        assert "TILTWALK_NATIVE" in str(error)
+    else:
+        raise AssertionError
     sys.exit()
 rng = np.random.default_rng(0)
 thetas = jnp.asarray(rng.standard_normal((4, 8)), jnp.float32)

@@ -181,6 +181,9 @@ def _call(code: tuple[int, ...], kind: int, samples: int, target: str, tail: tup
 
     @jax.custom_batching.custom_vmap
     def evaluate(thetas: Array, *operands: Array) -> Any:
+        library = load()
+        if library.handle is None:
+            raise RuntimeError(f"The compiled kernel cannot be called: {library.reason}.")
         m, d = thetas.shape
         name, shapes = ("evaluate", [(m, *tail)]) if tail is not None else ("differentiate", [(m,), (m, d)])
         results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]  # type: ignore[no-untyped-call]
@@ -190,7 +193,7 @@ def _call(code: tuple[int, ...], kind: int, samples: int, target: str, tail: tup
             program=np.asarray(code, np.int32),
             kind=np.int64(kind),
             samples=np.int64(samples),
-            target=target or load().target,
+            target=target or library.target,
         )
         return out[0] if tail is not None else tuple(out)
 
