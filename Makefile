@@ -20,7 +20,7 @@ help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
 
 run: $(VENV)/package.stamp
-	$(BIN)/tiltwalk reproduce linear --quick
+	$(BIN)/tiltwalk train mnist2048 $(ARGS)
 
 test: $(VENV)/tools.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)

@@ -29,6 +29,8 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from tiltwalk import check, ensemble_file
+from tiltwalk.losses import blocks
+from tiltwalk.networks import Network
 
 Task = Literal["classification", "regression"]
 Outputs = Float[np.ndarray, "b n k"]
@@ -248,7 +250,7 @@ def _with_entropy(outputs: Outputs) -> Float[np.ndarray, "b n k+1"]:
 
 @partial(jax.jit, static_argnums=0)
 def _outputs(network: Any, thetas: Any, X: Any) -> Any:
-    return network.apply_many(thetas, X)
+    return blocks.outputs(network, thetas, X) if isinstance(network, Network) else network.apply_many(thetas, X)
 
 
 def _described(network: Any) -> tuple[int, int]:

@@ -39,6 +39,8 @@ def threefry(key: Words, counter: Words) -> Words:
 def seed(key: int | Array) -> UInt32[Array, " 2"]:
     """Two key words from an int or a JAX key of any kind."""
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        if not -(2**63) <= key < 2**64:
+            raise ValueError(f"key must be an int of at most 64 bits or a JAX key; got {key}.")
         return jnp.asarray([(int(key) >> 32) & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], jnp.uint32)
     if jnp.issubdtype(getattr(key, "dtype", np.dtype(object)), jax.dtypes.prng_key):
         if jnp.shape(key) != ():
@@ -55,14 +57,14 @@ def step_key(words: UInt32[Array, " 2"], step: UInt32[Array, "..."], part: int, 
 
 
 def _unit(word: UInt32[Array, "..."]) -> Float[Array, ...]:
-    """Uniform on the 2^24 midpoints of (0, 1): never 0 and never 1."""
-    return ((word >> 8).astype(jnp.int32).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-24)
+    """Uniform on the 2^23 midpoints of (0, 1), which float32 holds exactly: never 0 and never 1."""
+    return ((word >> 9).astype(jnp.int32).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-23)
 
 
 def _unit64(high: UInt32[Array, "..."], low: UInt32[Array, ...]) -> Float[Array, ...]:
-    """Uniform on the 2^53 midpoints of (0, 1)."""
-    whole = (high >> 5).astype(jnp.float64) * 2.0**26 + (low >> 6).astype(jnp.float64)
-    return (whole + 0.5) * 2.0**-53
+    """Uniform on the 2^52 midpoints of (0, 1)."""
+    whole = (high >> 6).astype(jnp.float64) * 2.0**26 + (low >> 6).astype(jnp.float64)
+    return (whole + 0.5) * 2.0**-52
 
 
 def _cosine(word: UInt32[Array, "..."]) -> Float[Array, "..."]:

@@ -22,6 +22,7 @@ import numpy as np
 from tiltwalk import chain, check, noise, schedules
 from tiltwalk.measure import PathMeasure
 from tiltwalk.moves import Sweep
+from tiltwalk.networks.callback import surfaced
 from tiltwalk.progress import Progress
 from tiltwalk.rules import Metropolis
 from tiltwalk.run import Run
@@ -77,7 +78,8 @@ def sample(
     words = noise.seed(key)
     schedule = schedules.as_schedule(s, burn_in + steps)
     began = time.perf_counter()
-    carry, step_number = _begin(measure, mixture, words, chains, init)
+    with surfaced():
+        carry, step_number = _begin(measure, mixture, words, chains, init)
 
     last = measure.dim < SMALL_MODEL and all(
         getattr(x, "trailing", False) for x in (measure.walk, rule, *(move for move, _ in mixture))
@@ -85,7 +87,7 @@ def sample(
     runner = _Runner(measure, mixture, rule, words, schedule, chains, last, _workers(workers, chains, measure))
     groups = runner.split(carry)
     draws = steps // thin
-    with Progress(burn_in + steps, progress) as bar:
+    with surfaced(), Progress(burn_in + steps, progress) as bar:  # what a black box raises leaves as itself
         runner.bar = bar
         groups, _ = runner.advance(groups, step_number, burn_in, 1, None, target_acceptance, "burn-in")
         runner.forget_acceptance()

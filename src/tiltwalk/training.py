@@ -106,7 +106,7 @@ def train(
     """Trains an ensemble of `chains * draws * length` members without gradients.
 
     The budget is either `seconds`, which are turned into steps by a short measurement and so depend on the machine, or
-    `evaluations` of one model on all data, which do not. `s` is the tilt of a single model, by default 30 times the number of
+    `evaluations` of one model on all data, which do not. `s` is the tilt of a single model, by default 10 times the number of
     samples: a cold posterior, where Bayes' would be `s = N`. `sigma` is in units of each parameter's initialisation scale.
     """
     began = time.perf_counter()
@@ -120,7 +120,7 @@ def train(
         check.number("train.seconds", seconds, low=1)
     if evaluations is not None:
         check.whole("train.evaluations", evaluations, low=100)
-    s = 30.0 * loss.n if s is None else s
+    s = 10.0 * loss.n if s is None else s
     check.number("train.s", s, low=0, low_open=True)
     say = report or (lambda text: None)
     start = Normal(np.append(np.asarray(network.scale()), 1.0) if loss.dim > network.dim else network.scale())

@@ -38,7 +38,9 @@ def effective(totals: np.ndarray) -> float:
     return float(array_stats.ess(some, chain_axis=0, draw_axis=1)) * len(totals) / len(some)
 
 
-def measured(loss: Any, oracle: tw.exact.LinearPerceptron, chains: int, steps: int, moves: Any, repeats: int = 3) -> dict[str, Any]:
+def measured(
+    loss: Any, oracle: tw.exact.LinearPerceptron, chains: int, steps: int, moves: Any, repeats: int = 3
+) -> dict[str, Any]:
     """The best of a few runs from equilibrium, and the time from the call to the first draw in a fresh process's first run."""
     measure = tw.PathMeasure(tw.RandomWalk(SIGMA), loss, LENGTH)
     init = oracle.draw(0, chains, S, SIGMA, LENGTH)

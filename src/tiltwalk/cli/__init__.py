@@ -16,8 +16,10 @@ from tiltwalk.cli.errors import guarded
 from tiltwalk.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "train": ("tiltwalk.cli.train", "Train an ensemble without gradients, and test it."),
     "reproduce": ("tiltwalk.cli.reproduce", "Draw a figure of the paper: PNG, SVG and a JSON of its numbers."),
     "exact": ("tiltwalk.cli.exact", "The linear perceptron in closed form: loss and log Z against s."),
+    "bench": ("tiltwalk.cli.bench", "Measure losses of networks, or the sampler, on this machine."),
     "info": ("tiltwalk.cli.info", "This machine: versions, devices, memory, extras, and which kernel runs."),
 }
 

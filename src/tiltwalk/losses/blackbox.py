@@ -31,6 +31,7 @@ class BlackBox:
     fn: Callable[[Any], Any] = static()
     dim: int = static()
     differentiable = False
+    on_host = True
 
     def __post_init__(self) -> None:
         if not callable(self.fn):

@@ -1,0 +1,32 @@
+"""`tiltwalk bench NAME`: measurements side by side, in one run, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("bench")
+@click.argument("name", type=click.Choice(("networks", "perceptron")), metavar="NAME")
+@click.option("--quick", is_flag=True, help="Shorter, and less to be trusted.")
+@click.option("--only", help="networks: the parts whose name contains this.")
+@click.option("--shared", type=click.Path(path_type=Path), help="A folder with prototypes/ (and data/) to measure beside.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file for the figures.")
+def command(name: str, quick: bool, only: str | None, shared: Path | None, out: Path | None) -> None:
+    """Measure what this machine gives.
+
+    \b
+    networks    losses of many networks: share of the machine's matrix product, beside Flax, PyTorch and others
+    perceptron  updates and effective samples a second on the linear perceptron (needs --shared for its data)
+    """
+    if name == "networks":
+        from tiltwalk.bench import networks
+
+        networks.main(shared, out, quick, only)
+        return
+    if shared is None:
+        raise click.UsageError("bench perceptron needs --shared, the folder with data/perceptron_2.json")
+    from tiltwalk.bench import perceptron
+
+    perceptron.main(shared, out, quick)
