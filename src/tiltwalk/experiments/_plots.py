@@ -6,6 +6,8 @@ state is left behind.
 
 from __future__ import annotations
 
+import io
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,11 +54,25 @@ def save(draw: Callable[[], Figure], png: Path, svg: Path | None = None) -> None
     """Draws in the shared style and writes the files, without dates, so that the same numbers give the same bytes."""
     import matplotlib
 
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+    # the defaults, whatever a user's own settings are, but for the backend, which is not ours to choose
+    defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
+    with matplotlib.rc_context(defaults | STYLE):
         figure = draw()
         figure.savefig(png, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
         if svg is not None:
-            figure.savefig(svg, format="svg", dpi=100, metadata={"Date": None, "Creator": None})
+            text = io.StringIO()
+            figure.savefig(text, format="svg", dpi=100, metadata={"Date": None, "Creator": None})
+            svg.write_text(numbered(text.getvalue()), encoding="utf-8")
+
+
+def numbered(svg: str) -> str:
+    """The SVG with its clip paths named by number.
+
+    matplotlib names them by a hash of all digits of where they are, and the solver that places the panels may differ in the
+    last one from run to run.
+    """
+    names = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(re.findall(r"url\(#(p[0-9a-f]{10})\)", svg)))}
+    return re.sub(r"\bp[0-9a-f]{10}\b", lambda match: names.get(match[0], match[0]), svg)
 
 
 def canvas(width: float, height: float, caption: str = "") -> tuple[Figure, Figure | SubFigure]:
