@@ -236,8 +236,8 @@ class AllAtOnce:
     def noise_shape(self, length: int) -> tuple[int, int]:
         return length, 1
 
-    def propose(self, noise: Any, path: Any, measure: Any) -> Any:
-        rows = []
+    def propose(self, noise: Any, state: Any, measure: Any, s: Any) -> Any:
+        path, rows = state.path, []
         for first in (0, 1):
             mean, deviation = measure.walk.sites(path, first, noise.normal[first::2, 0])
             rows.append(mean + deviation)

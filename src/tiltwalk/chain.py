@@ -1,8 +1,7 @@
-"""Chains: `init` and `step` as pure functions, and `advance`, which runs many steps of many chains in one compiled program.
+"""Chains: `init`, `step` and `run` as pure functions; and `advance`, many steps of many chains in one program.
 
-`init(measure, path) -> ChainState` and `step(key, state, s, ...) -> (ChainState, StepInfo)` are for one chain and go through
-`jit`, `vmap` and `scan` as they are. `advance` does what they do, `step` by `step`, with three things arranged for speed:
-the noise of many steps is drawn at once; chains are the last axis where models are small, so that the machine's vectors run
+`init(measure, path) -> ChainState`, `step(key, state, s, ...) -> (ChainState, StepInfo)` and `run`, which is many steps, are
+for one chain and go through `jit`, `vmap` and `scan` as they are. `advance` does what they do, arranged for speed: the noise of many steps is drawn at once; chains are the last axis where models are small, so that the machine's vectors run
 over chains; and which move a step makes is decided once for all chains, so that a mixture stays a real branch.
 """
 
@@ -11,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
+from tiltwalk import check
 from tiltwalk import noise as noise_
 from tiltwalk.measure import PathMeasure
 from tiltwalk.pytree import pytree
@@ -36,24 +36,90 @@ SLOWEST_GAIN = 0.01
 """Tuning never slows down below this, so that a step size can follow a tilt that rises through a long burn-in."""
 
 
-def init(measure: PathMeasure, path: Float[Array, "tau d"]) -> ChainState:
-    """The state of a chain that is at `path`."""
-    return ChainState(path, measure.losses(path).astype(path.dtype))
+def init(measure: PathMeasure, path: Float[Array, "tau d"], gradients: bool = False) -> ChainState:
+    """The state of a chain that is at `path`, with the gradient of each loss where an informed move will need it."""
+    path = jnp.asarray(path, float)
+    if not gradients:
+        return ChainState(path, measure.losses(path).astype(path.dtype))
+    losses, grads = measure.value_and_grad(path)
+    return ChainState(path, losses.astype(path.dtype), grads.astype(path.dtype))
 
 
 def step(
     key: Any, state: ChainState, s: Any, *, measure: PathMeasure, moves: Mixture, rule: Rule | None = None
 ) -> tuple[ChainState, StepInfo]:
     """One step of one chain: choose a move of the mixture, propose, decide."""
+    _check_state("chain.step", state, moves)
+    return _step(noise_.seed(key), 0, 0, state, s, measure, moves, Metropolis() if rule is None else rule)
+
+
+def run(
+    key: Any,
+    state: ChainState,
+    s: Any,
+    *,
+    steps: int,
+    measure: PathMeasure,
+    moves: Mixture,
+    rule: Rule | None = None,
+    first_step: Any = 0,
+    chain: Any = 0,
+) -> tuple[ChainState, StepInfo]:
+    """`steps` steps of one chain: the last state, and what happened in each step, `(steps,)` in every field.
+
+    `s` is a number, or an array with one value a step. Randomness is that of `tiltwalk.sample` for the same key: the step
+    number `first_step + i` of chain number `chain`. So a run that goes on from step `n` has `first_step=n`, and
+
+        jax.vmap(lambda state, c: run(key, state, s, chain=c, ...))(states, jnp.arange(chains))
+
+    runs many chains that share the choice of a move, which keeps a mixture a real branch.
+    """
+    check.whole("chain.run.steps", steps, low=0)
+    _check_state("chain.run", state, moves)
+    tilts = jnp.asarray(s, state.path.dtype)
+    if tilts.shape not in ((), (steps,)):
+        raise ValueError(f"chain.run.s must be a number or one for each of {steps} steps; got an array of shape {tilts.shape}.")
     words = noise_.seed(key)
     rule = Metropolis() if rule is None else rule
+
+    def body(state: ChainState, x: tuple[Array, Array]) -> tuple[ChainState, StepInfo]:
+        number, tilt = x
+        return _step(words, number, chain, state, tilt, measure, moves, rule)
+
+    numbers = jnp.asarray(first_step, jnp.uint32) + jnp.arange(steps, dtype=jnp.uint32)
+    return jax.lax.scan(body, state, (numbers, jnp.broadcast_to(tilts, (steps,))))
+
+
+def informed(moves: Iterable[Move]) -> bool:
+    """Whether one of the moves needs gradients in the state."""
+    return any(getattr(move, "needs_gradient", False) for move in moves)
+
+
+def _check_state(name: str, state: ChainState, moves: Mixture) -> None:
+    if state.grads is None and informed(move for move, _ in moves):
+        raise ValueError(
+            f"{name}.state must hold gradients, as moves that need them are in the mixture: "
+            "chain.init(measure, path, gradients=True); got none."
+        )
+
+
+def _step(
+    words: UInt32[Array, " 2"],
+    number: Any,
+    chain: Any,
+    state: ChainState,
+    s: Any,
+    measure: PathMeasure,
+    moves: Mixture,
+    rule: Rule,
+) -> tuple[ChainState, StepInfo]:
     dtype = state.path.dtype
 
     def made_by(index: int, move: Move) -> Callable[[ChainState], tuple[ChainState, StepInfo]]:
         def branch(state: ChainState) -> tuple[ChainState, StepInfo]:
             parts = move.parts(measure.length)
             noises = tuple(
-                noise_.step_noise(words, jnp.uint32(0), i, (*part.noise_shape(measure.length), measure.dim), dtype)
+                noise_.step_noise(words, number, i, (*part.noise_shape(measure.length), measure.dim), dtype, chain)
                 for i, part in enumerate(parts)
             )
             return make(state, noises, parts, measure, rule, s, index)
@@ -63,7 +129,8 @@ def step(
     branches = [made_by(i, move) for i, (move, _) in enumerate(moves)]
     if len(branches) == 1:
         return branches[0](state)
-    return jax.lax.switch(_chosen(words, jnp.uint32(0), [w for _, w in moves]), branches, state)  # type: ignore[no-any-return]
+    chosen = _chosen(words, jnp.asarray(number, jnp.uint32), [w for _, w in moves])
+    return jax.lax.switch(chosen, branches, state)  # type: ignore[no-any-return]
 
 
 def make(
@@ -78,50 +145,50 @@ def make(
     """One move with its noise in hand: its parts are proposed and decided in turn."""
     dtype = state.path.dtype
     taken = ratio = jnp.zeros(state.losses.shape[1:], dtype)
-    evaluations = jnp.zeros((), dtype)
+    evaluations = gradients = jnp.zeros((), dtype)
     blocks = 0
     s = jnp.asarray(s, dtype)
     for part, noise in zip(parts, noises, strict=True):
-        proposal = part.propose(noise, state.path, measure)
+        proposal = part.propose(noise, state, measure, s)
+        if state.grads is not None and proposal.grads is None:
+            # a plain move beside an informed one: the gradients of what it changes must go with the models
+            proposal = measure.with_gradients(proposal)
         decision = rule.decide(noise, measure, state, proposal, s)
         state = put(state, proposal, decision)
         taken += jnp.sum(decision.accepted.astype(dtype), 0)
         ratio += jnp.sum(decision.log_ratio, 0)
         evaluations += decision.evaluations
+        if proposal.evaluations is not None:
+            evaluations += proposal.evaluations
+            gradients += proposal.evaluations
         blocks += proposal.rows.shape[0]
-    return state, StepInfo(taken / blocks, ratio / blocks, jnp.asarray(index, jnp.int32), s, evaluations)
+    return state, StepInfo(taken / blocks, ratio / blocks, jnp.asarray(index, jnp.int32), s, evaluations, gradients)
 
 
 def put(state: ChainState, proposal: Proposal, decision: Decision) -> ChainState:
     """The state with the accepted blocks written into it."""
-    accepted = decision.accepted[:, None]
+    write = functools.partial(_written, proposal, decision.accepted)
+    grads = None if state.grads is None or proposal.grads is None else write(state.grads, proposal.grads)
+    return ChainState(write(state.path, proposal.rows), write(state.losses, decision.losses), grads)
+
+
+def _written(proposal: Proposal, accepted: Array, old: Array, new: Array) -> Array:
+    """`old (tau, ...)` with the accepted blocks of `new (b, w, ...)`."""
     b, w = proposal.sites.shape
+    # one decision a block, of each chain where chains are the last axis
+    taken = accepted.reshape(b, *[1] * (new.ndim - accepted.ndim), *accepted.shape[1:])
     if proposal.first is not None and proposal.stride == 2 and w == 1:
         chosen = slice(proposal.first, None, 2)
-        rows = jnp.where(accepted, proposal.rows[:, 0], state.path[chosen])
-        losses = jnp.where(decision.accepted, decision.losses[:, 0], state.losses[chosen])
-        return ChainState(_interleaved(state.path, rows, proposal.first), _interleaved(state.losses, losses, proposal.first))
+        return _interleaved(old, jnp.where(taken[:, 0], new[:, 0], old[chosen]), proposal.first)
     if b == 1 and proposal.count is None and proposal.stride == 1:
         first = proposal.sites[0, 0]
-        old_rows = jax.lax.dynamic_slice_in_dim(state.path, first, w)
-        old_losses = jax.lax.dynamic_slice_in_dim(state.losses, first, w)
-        rows = jnp.where(accepted, proposal.rows[0], old_rows)
-        losses = jnp.where(decision.accepted, decision.losses[0], old_losses)
-        return ChainState(
-            jax.lax.dynamic_update_slice_in_dim(state.path, rows, first, 0),
-            jax.lax.dynamic_update_slice_in_dim(state.losses, losses, first, 0),
-        )
-    old_rows = jnp.take(state.path, proposal.sites, axis=0, mode="clip")
-    old_losses = jnp.take(state.losses, proposal.sites, axis=0, mode="clip")
-    rows = jnp.where(accepted[:, None], proposal.rows, old_rows)
-    losses = jnp.where(accepted, decision.losses, old_losses)
+        there = jax.lax.dynamic_slice_in_dim(old, first, w)
+        return jax.lax.dynamic_update_slice_in_dim(old, jnp.where(taken[0], new[0], there), first, 0)
+    there = jnp.take(old, proposal.sites, axis=0, mode="clip")
     sites = proposal.sites
     if proposal.count is not None:
-        sites = jnp.where(jnp.arange(w) < proposal.count, sites, state.path.shape[0])  # out of range: not written
-    return ChainState(
-        state.path.at[sites].set(rows, mode="drop", unique_indices=proposal.count is None),
-        state.losses.at[sites].set(losses, mode="drop", unique_indices=proposal.count is None),
-    )
+        sites = jnp.where(jnp.arange(w) < proposal.count, sites, old.shape[0])  # out of range: not written
+    return old.at[sites].set(jnp.where(taken, new, there), mode="drop", unique_indices=proposal.count is None)
 
 
 def _interleaved(old: Array, new: Array, first: int) -> Array:
@@ -176,11 +243,15 @@ class Carry:
 
 @pytree
 class Tally:
-    """Counts of one call of `advance`: per move and chain, the sum of acceptances; per move, steps; models evaluated."""
+    """Counts of one call of `advance`: per move and chain, the sum of acceptances; per move, steps; models evaluated.
+
+    `evaluations` and `gradients` are of one chain, as in `StepInfo`.
+    """
 
     accepted: Float[Array, "moves c"]
     made: Float[Array, " moves"]
     evaluations: Float[Array, ""]
+    gradients: Float[Array, ""]
 
 
 def words_per_step(measure: PathMeasure, moves: Sequence[Move]) -> int:
@@ -226,7 +297,7 @@ def advance(
         def of_chain(one: Carry, noise: tuple[Noise, ...], tilt: Array) -> tuple[ChainState, Array, Array]:
             move = dataclasses.replace(moves[index], step=one.steps[index].astype(dtype))  # type: ignore[type-var]
             state, info = make(one.state, noise, move.parts(length), measure, rule, tilt, index)
-            return state, info.accepted, info.evaluations
+            return state, info.accepted, jnp.stack([info.evaluations, info.gradients])
 
         def many(carry: Carry, noise: tuple[Noise, ...] | None, number: Array, tilt: Array) -> tuple[Carry, Array, Array]:
             if noise is None:
@@ -235,17 +306,20 @@ def advance(
             if not plan.last:
                 every = jax.vmap(
                     of_chain,
-                    in_axes=(Carry(ChainState(0, 0), -1), (Noise(0, 0, None, None),) * len(noise), None),  # type: ignore[arg-type]
+                    in_axes=(Carry(along(carry.state, 0), -1), (Noise(0, 0, None, None),) * len(noise), None),  # type: ignore[arg-type]
                 )
-            state, accepted, evaluations = every(carry, noise, tilt)
+            state, accepted, cost = every(carry, noise, tilt)
             steps = carry.steps
             if plan.target is not None:
                 gain = jnp.maximum((number.astype(jnp.float32) + 1) ** -0.6, SLOWEST_GAIN)
                 moved = steps[index] * jnp.exp(gain * (accepted - plan.target))
                 steps = steps.at[index].set(jnp.clip(moved, SMALLEST_STEP, 1).astype(steps.dtype))
-            return Carry(state, steps), accepted, jnp.mean(evaluations)
+            return Carry(state, steps), accepted, cost if plan.last else jnp.mean(cost, 0)
 
         return many
+
+    def along(state: ChainState, axis: int) -> Any:
+        return jax.tree.map(lambda _: axis, state)
 
     branches = [branch(i) for i in range(len(moves))]
 
@@ -253,20 +327,17 @@ def advance(
         carry, tally = carried
         noise, number, tilt, index = x
         if len(moves) == 1:
-            carry, accepted, evaluations = branches[0](carry, noise, number, tilt)
-            counted = Tally(tally.accepted + accepted, tally.made + 1, tally.evaluations + evaluations)
+            carry, accepted, cost = branches[0](carry, noise, number, tilt)
+            taken, made = tally.accepted + accepted, tally.made + 1
         else:
-            carry, accepted, evaluations = jax.lax.switch(index, branches, carry, noise, number, tilt)
-            counted = Tally(
-                tally.accepted.at[index].add(accepted), tally.made.at[index].add(1), tally.evaluations + evaluations
-            )
-        return (carry, counted), None
+            carry, accepted, cost = jax.lax.switch(index, branches, carry, noise, number, tilt)
+            taken, made = tally.accepted.at[index].add(accepted), tally.made.at[index].add(1)
+        return (carry, Tally(taken, made, tally.evaluations + cost[0], tally.gradients + cost[1])), None
 
     def kept(carry: Carry) -> Any:
         if plan.keep is None:
             return None
-        out = jax.vmap(plan.keep, in_axes=(ChainState(ax, ax),), out_axes=ax)  # type: ignore[arg-type]
-        return out(carry.state)
+        return jax.vmap(plan.keep, in_axes=(along(carry.state, ax),), out_axes=ax)(carry.state)
 
     def block(carried: tuple[Carry, Tally], start: Array) -> tuple[tuple[Carry, Tally], Any]:
         """`steps` steps from `start`, and a draw after every `steps / draws` of them where a block holds draws."""
@@ -309,7 +380,7 @@ def advance(
 
     shapes = jax.eval_shape(kept, carry)
     buffer = jax.tree.map(lambda x: jnp.zeros((plan.room, *x.shape), x.dtype), shapes)
-    nothing = Tally(jnp.zeros((len(moves), chains.shape[0]), dtype), jnp.zeros(len(moves), dtype), jnp.zeros((), dtype))
+    nothing = Tally(jnp.zeros((len(moves), chains.shape[0]), dtype), jnp.zeros(len(moves), dtype), *jnp.zeros((2,), dtype))
     done: tuple[Carry, Tally, Any] = jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))
     return done
 
@@ -353,8 +424,13 @@ def plan_for(
         group, blocks = 1, thin // steps
     size = 1
     if keep is not None:
-        one = jax.eval_shape(lambda: keep(ChainState(jnp.zeros((measure.length, measure.dim)), jnp.zeros(measure.length))))
+        one = jax.eval_shape(lambda: keep(_blank(measure, informed(moves))))
         size = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(one))
     wanted = 4096 if keep is None else 2 ** math.ceil(math.log2(max(1, draws // group)))
     room = group * max(1, min(wanted, room_bytes // max(1, size * chains) // group))
     return Plan(group, blocks, steps, room, last, keep, target)
+
+
+def _blank(measure: PathMeasure, gradients: bool) -> ChainState:
+    path = jnp.zeros((measure.length, measure.dim))
+    return ChainState(path, jnp.zeros(measure.length), path if gradients else None)

@@ -7,6 +7,8 @@ There is no `s` inside: it is an argument of every step, so that annealing, ladd
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -76,6 +78,25 @@ class PathMeasure:
             return self.loss(path)
         return jax.vmap(self.loss, in_axes=-1, out_axes=-1)(path)
 
+    def value_and_grad(self, thetas: Float[Array, "m d"]) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
+        """The loss of each model and its gradient, of a path or of the paths of many chains, `(m, d, c)`."""
+        self.check_gradient("PathMeasure.value_and_grad")
+        if thetas.ndim > 2 and not getattr(self.loss, "trailing", False):
+            found: tuple[Array, Array] = jax.vmap(self.value_and_grad, in_axes=-1, out_axes=-1)(thetas)
+            return found
+        if hasattr(self.loss, "value_and_grad"):
+            losses, grads = self.loss.value_and_grad(thetas)
+            return losses, grads
+        # the loss of a model depends on that model alone: one pull back gives the gradients of all
+        losses, pull = jax.vjp(self.loss, thetas)
+        (grads,) = pull(jnp.ones_like(losses))
+        return losses, grads
+
+    def check_gradient(self, name: str) -> None:
+        """Raises where the loss has no gradient; `name` is what asked for it."""
+        if not getattr(self.loss, "differentiable", True):
+            raise TypeError(f"{name} needs a differentiable loss; got {check.shown(self.loss)}.")
+
     def log_walk(self, path: Float[Array, "tau d"]) -> Float[Array, ""]:
         """The log density of a path before the tilt (where the start is flat, given the first model)."""
         return self.walk.log_density(path)
@@ -86,17 +107,41 @@ class PathMeasure:
         return log_density
 
     def evaluate(self, proposal: Proposal) -> tuple[Float[Array, "b w"], Float[Array, ""]]:
-        """The losses of the proposed models, and how many were evaluated; padding costs nothing and counts as 0."""
-        b, w, d, *chains = proposal.rows.shape
+        """The losses of the proposed models, and how many were evaluated; padding costs nothing and counts as 0.
+
+        Losses that came with the proposal are taken as they are.
+        """
         dtype = proposal.rows.dtype
-        if proposal.count is None:
-            losses = self.losses(proposal.rows.reshape(b * w, d, *chains))
-            return losses.reshape(b, w, *chains).astype(dtype), jnp.asarray(b * w, dtype)
-        rows = proposal.rows[0]
+        if proposal.losses is not None:
+            return proposal.losses, jnp.zeros((), dtype)
+        (losses,), evaluations = _of_rows(lambda rows: (self.losses(rows).astype(dtype),), proposal)
+        return losses, evaluations
 
-        def body(j: Array, found: Array) -> Array:
-            value = self.losses(jax.lax.dynamic_slice_in_dim(rows, j, 1)).astype(dtype)
-            return jax.lax.dynamic_update_slice_in_dim(found, value, j, 0)
+    def with_gradients(self, proposal: Proposal) -> Proposal:
+        """The proposal with the losses of its models and their gradients."""
+        dtype = proposal.rows.dtype
 
-        found = jax.lax.fori_loop(0, proposal.count, body, jnp.zeros((w, *chains), dtype))
-        return found[None], proposal.count.astype(dtype)
+        def both(rows: Array) -> tuple[Array, ...]:
+            losses, grads = self.value_and_grad(rows)
+            return losses.astype(dtype), grads.astype(dtype)
+
+        (losses, grads), evaluations = _of_rows(both, proposal)
+        return dataclasses.replace(proposal, losses=losses, grads=grads, evaluations=evaluations)
+
+
+def _of_rows(function: Callable[[Array], tuple[Array, ...]], proposal: Proposal) -> tuple[tuple[Array, ...], Array]:
+    """What `function` of models `(m, d)` gives for a proposal's rows, `(b, w, ...)` each, and for how many it was called."""
+    b, w, d, *chains = proposal.rows.shape
+    dtype = proposal.rows.dtype
+    if proposal.count is None:
+        found = function(proposal.rows.reshape(b * w, d, *chains))
+        return tuple(x.reshape(b, w, *x.shape[1:]) for x in found), jnp.asarray(b * w, dtype)
+    rows = proposal.rows[0]
+    shapes = jax.eval_shape(function, rows)
+
+    def body(j: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
+        new = function(jax.lax.dynamic_slice_in_dim(rows, j, 1))
+        return tuple(jax.lax.dynamic_update_slice_in_dim(x, y, j, 0) for x, y in zip(found, new, strict=True))
+
+    found = jax.lax.fori_loop(0, proposal.count, body, tuple(jnp.zeros(x.shape, x.dtype) for x in shapes))
+    return tuple(x[None] for x in found), proposal.count.astype(dtype)

@@ -9,6 +9,7 @@ drawn at once, so that a small model does not pay for the start of a loop in eve
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -134,10 +135,12 @@ def steps_noise(
     )
 
 
-def step_noise(words: UInt32[Array, " 2"], step: Array, part: int, shape: tuple[int, int, int], dtype: np.dtype) -> Noise:
-    """The noise of one part of a move in one step of chain 0."""
+def step_noise(
+    words: UInt32[Array, " 2"], step: Any, part: int, shape: tuple[int, int, int], dtype: np.dtype, chain: Any = 0
+) -> Noise:
+    """The noise of one part of a move in one step of one chain."""
     many = steps_noise(
-        words, jnp.asarray(step, jnp.uint32)[None], part, shape, jnp.zeros(1, jnp.uint32), last=False, dtype=dtype
+        words, jnp.asarray(step, jnp.uint32)[None], part, shape, jnp.asarray(chain, jnp.uint32)[None], last=False, dtype=dtype
     )
     return Noise(many.normal[0, 0], many.uniform[0, 0], many.choice[0], many.key[0])
 

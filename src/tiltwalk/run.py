@@ -18,7 +18,8 @@ class Run:
     `losses (chains, draws, tau)`, `paths (chains, draws, tau, d)` and `kept` (what a callable `keep` returned, with chains and
     draws in front) are None where they were not asked for. `s` is the tilt at each draw. `acceptance` is the share of proposals
     accepted, by move, after burn-in; `steps` the step size of each move, by chain, as tuned or given. `evaluations` counts
-    losses of single models, burn-in included. `state` is where the chains are: pass the run as `init` to go on.
+    losses of single models, burn-in included, and `gradients` those that came with a gradient. `state` is where the chains
+    are: pass the run as `init` to go on.
     """
 
     losses: Float[np.ndarray, "chains draws tau"] | None
@@ -33,6 +34,7 @@ class Run:
     evaluations: int
     seconds: float
     first_draw_seconds: float
+    gradients: int = 0
 
     @property
     def chains(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -110,6 +111,7 @@ def sample(
         state=carry.state,
         step_number=step_number + burn_in + steps,
         evaluations=round(runner.evaluations),
+        gradients=round(runner.gradients),
         seconds=time.perf_counter() - began,
         first_draw_seconds=(runner.first_draw or time.perf_counter()) - began,
     )
@@ -215,18 +217,26 @@ def _begin(
             raise ValueError("sample.init must be finite; got a path with NaN or infinite entries.")
         path = jnp.broadcast_to(path, (chains, *shape))
     path = path.astype(dtype)
-    losses = _losses(measure, path).astype(dtype)
+    state = _initial(measure, path, chain.informed(move for move, _ in mixture))
+    losses = state.losses
     bad = int(np.sum(np.any(np.isnan(np.asarray(losses)), -1)))
     if bad:
         raise ValueError(
             f"The loss is not a number on the first path of {bad} of {chains} chains: give a better init, or mend the loss."
         )
-    return chain.Carry(ChainState(path, losses), jnp.stack(given)), number
+    if state.grads is not None:
+        bad = int(np.sum(~np.all(np.isfinite(np.asarray(state.grads)), (-1, -2))))
+        if bad:
+            raise ValueError(
+                f"The gradient of the loss is not finite on the first path of {bad} of {chains} chains: give a better init, "
+                "or use moves that need no gradient."
+            )
+    return chain.Carry(state, jnp.stack(given)), number
 
 
-@jax.jit
-def _losses(measure: PathMeasure, paths: Any) -> Any:
-    return jax.vmap(measure.losses)(paths)
+@functools.partial(jax.jit, static_argnames=("gradients",))
+def _initial(measure: PathMeasure, paths: Any, gradients: bool) -> Any:
+    return jax.vmap(lambda path: chain.init(measure, path, gradients))(paths)
 
 
 def _workers(workers: int | None, chains: int, measure: PathMeasure) -> int:
@@ -272,7 +282,7 @@ class _Runner:
         self.weights = jnp.asarray([weight for _, weight in mixture], jnp.float32)
         self.chains, self.workers = chains, workers
         self.bar: Progress | None = None
-        self.evaluations = 0.0
+        self.evaluations = self.gradients = 0.0
         self.first_draw: float | None = None
         self._done = 0
         self._rate: dict[Any, float] = {}
@@ -377,6 +387,7 @@ class _Runner:
         self._accepted += np.concatenate([np.asarray(t.accepted, np.float64) for t in tallies], -1)
         self._made += np.asarray(tallies[0].made, np.float64)
         self.evaluations += float(tallies[0].evaluations) * self.chains
+        self.gradients += float(tallies[0].gradients) * self.chains
         self._done += steps
         if self.bar is not None and not self.bar.silent:
             loss = float(np.mean([np.mean(np.asarray(g.state.losses)) for g in groups]))

@@ -44,6 +44,9 @@ class Proposal:
     `log_correction` is relative to the walk: zero for every move that is reversible with respect to it. `count` is given by
     moves of variable length: only the first `count` models of the block are new, the others are padding that is neither
     evaluated nor written. `stride` says statically that the sites are `sites[0, 0] + stride * i`, which spares a scatter.
+
+    `losses` and `grads`, the losses of the rows and their gradients, are given where a move had to know them: rules then
+    evaluate nothing. `evaluations` is what they cost, in losses with gradient of single models, of one chain.
     """
 
     sites: Int[Array, "b w"]
@@ -52,14 +55,21 @@ class Proposal:
     count: Int[Array, ""] | None = None
     first: int | None = static(default=None)
     stride: int | None = static(default=None)
+    losses: Float[Array, "b w"] | None = None
+    grads: Float[Array, "b w d"] | None = None
+    evaluations: Float[Array, ""] | None = None
 
 
 @pytree
 class ChainState:
-    """One path and the loss of each of its models: all that the next step needs."""
+    """One path and the loss of each of its models: all that the next step needs.
+
+    `grads`, the gradient of each loss, is there where a move of the mixture needs it, and None elsewhere.
+    """
 
     path: Float[Array, "tau d"]
     losses: Float[Array, " tau"]
+    grads: Float[Array, "tau d"] | None = None
 
 
 @pytree
@@ -74,13 +84,17 @@ class Decision:
 
 @pytree
 class StepInfo:
-    """What happened in a step: share of blocks accepted, mean log acceptance ratio, move, tilt, and models evaluated."""
+    """What happened in a step: share of blocks accepted, mean log acceptance ratio, move, tilt, and models evaluated.
+
+    `evaluations` counts losses of single models, a loss with its gradient as one; `gradients` those that came with one.
+    """
 
     accepted: Float[Array, ""]
     log_ratio: Float[Array, ""]
     move: Int[Array, ""]
     s: Float[Array, ""]
     evaluations: Float[Array, ""]
+    gradients: Float[Array, ""]
 
 
 @runtime_checkable
@@ -100,11 +114,14 @@ class Part(Protocol):
         """`(b, w)` of the proposal, which is also how much noise it needs."""
         ...
 
-    def propose(self, noise: Noise, path: Float[Array, "tau d"], measure: PathMeasure, /) -> Proposal: ...
+    def propose(self, noise: Noise, state: ChainState, measure: PathMeasure, s: Any, /) -> Proposal: ...
 
 
 class Move(Protocol):
-    """A way to change a path: parts that are proposed and decided in turn. A move never accepts."""
+    """A way to change a path: parts that are proposed and decided in turn. A move never accepts.
+
+    A move with the class variable `needs_gradient = True` is informed: the state then carries the gradients, `state.grads`.
+    """
 
     @property
     def step(self) -> Any:

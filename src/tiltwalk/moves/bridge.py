@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from tiltwalk import check
 from tiltwalk.measure import PathMeasure
 from tiltwalk.moves._common import check_settings, pick, windowed
 from tiltwalk.pytree import pytree, static
-from tiltwalk.types import Noise, Proposal
+from tiltwalk.types import ChainState, Noise, Proposal
 
 
 @pytree
@@ -50,15 +49,15 @@ class Bridge:
     def noise_shape(self, length: int) -> tuple[int, int]:
         return 1, (length - 2 if self.width is None else self.width)
 
-    def propose(self, noise: Noise, path: Float[Array, "tau d"], measure: PathMeasure) -> Proposal:
+    def propose(self, noise: Noise, state: ChainState, measure: PathMeasure, s: Any) -> Proposal:
         room = measure.length - 2
         if self.width is not None:
             first = 1 + pick(noise.choice[0], room - self.width + 1)
-            return windowed(noise, path, measure, first, None, self.step, self.fraction)
+            return windowed(noise, state.path, measure, first, None, self.step, self.fraction)
         # a bridge of w models fits in room - w + 1 places: choose the width by these weights, then the place
         widths = jnp.arange(1, room + 1)
         places = jnp.cumsum(room - widths + 1)
         count = 1 + jnp.searchsorted(places, noise.choice[0] * places[-1], side="right").astype(jnp.int32)
         count = jnp.minimum(count, room)
         first = 1 + pick(noise.choice[1], room - count + 1)
-        return windowed(noise, path, measure, first, count, self.step, self.fraction)
+        return windowed(noise, state.path, measure, first, count, self.step, self.fraction)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from tiltwalk import check
 from tiltwalk.measure import PathMeasure
 from tiltwalk.moves._common import check_settings, pick, windowed
 from tiltwalk.pytree import pytree, static
-from tiltwalk.types import Noise, Proposal
+from tiltwalk.types import ChainState, Noise, Proposal
 
 
 @pytree
@@ -48,7 +47,7 @@ class Shoot:
     def noise_shape(self, length: int) -> tuple[int, int]:
         return 1, (max(1, length - 1) if self.reach is None else self.reach)
 
-    def propose(self, noise: Noise, path: Float[Array, "tau d"], measure: PathMeasure) -> Proposal:
+    def propose(self, noise: Noise, state: ChainState, measure: PathMeasure, s: Any) -> Proposal:
         length, width = measure.length, noise.normal.shape[1]
         forwards = noise.choice[0] < 0.5
         if width == 1 and length <= 2:
@@ -58,4 +57,4 @@ class Shoot:
         else:
             count, live = None, jnp.asarray(self.reach, jnp.int32)
         first = jnp.where(forwards, length - live, 0)
-        return windowed(noise, path, measure, first, count, self.step, self.fraction)
+        return windowed(noise, state.path, measure, first, count, self.step, self.fraction)

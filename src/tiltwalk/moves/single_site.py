@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from jaxtyping import Array, Float
-
 from tiltwalk.measure import PathMeasure
 from tiltwalk.moves._common import check_settings, pick, windowed
 from tiltwalk.pytree import pytree, static
-from tiltwalk.types import Noise, Proposal
+from tiltwalk.types import ChainState, Noise, Proposal
 
 
 @pytree
@@ -37,6 +35,6 @@ class SingleSite:
     def noise_shape(self, length: int) -> tuple[int, int]:
         return 1, 1
 
-    def propose(self, noise: Noise, path: Float[Array, "tau d"], measure: PathMeasure) -> Proposal:
+    def propose(self, noise: Noise, state: ChainState, measure: PathMeasure, s: Any) -> Proposal:
         site = pick(noise.choice[0], measure.length)
-        return windowed(noise, path, measure, site, None, self.step, self.fraction)
+        return windowed(noise, state.path, measure, site, None, self.step, self.fraction)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from tiltwalk.measure import PathMeasure
 from tiltwalk.moves._common import check_settings, only_some, refresh
 from tiltwalk.pytree import pytree, static
-from tiltwalk.types import Noise, Proposal
+from tiltwalk.types import ChainState, Noise, Proposal
 
 
 @pytree
@@ -28,7 +27,8 @@ class HalfSweep:
     def noise_shape(self, length: int) -> tuple[int, int]:
         return (length - self.first + 1) // 2, 1
 
-    def propose(self, noise: Noise, path: Float[Array, "tau d"], measure: PathMeasure) -> Proposal:
+    def propose(self, noise: Noise, state: ChainState, measure: PathMeasure, s: Any) -> Proposal:
+        path = state.path
         old = path[self.first :: 2]
         mean, deviation = measure.walk.sites(path, self.first, noise.normal[:, 0])
         new = only_some(refresh(old, mean, deviation, self.step), old, noise, self.fraction)
