@@ -1,8 +1,9 @@
 """Chains: `init`, `step` and `run` as pure functions; and `advance`, many steps of many chains in one program.
 
 `init(measure, path) -> ChainState`, `step(key, state, s, ...) -> (ChainState, StepInfo)` and `run`, which is many steps, are
-for one chain and go through `jit`, `vmap` and `scan` as they are. `advance` does what they do, arranged for speed: the noise of many steps is drawn at once; chains are the last axis where models are small, so that the machine's vectors run
-over chains; and which move a step makes is decided once for all chains, so that a mixture stays a real branch.
+for one chain and go through `jit`, `vmap` and `scan` as they are. `advance` does what they do, with three things arranged for
+speed: the noise of many steps is drawn at once; chains are the last axis where models are small, so that the machine's vectors
+run over chains; and which move a step makes is decided once for all chains, so that a mixture stays a real branch.
 """
 
 from __future__ import annotations
