@@ -15,9 +15,10 @@ from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
 from tiltwalk.starts import Flat, Normal, Uniform
-from tiltwalk.training import Trained, grow, train, warm_start
+from tiltwalk.training import Trained, train
 from tiltwalk.types import ChainState, Decision, Noise, Proposal, StepInfo
 from tiltwalk.walks import OrnsteinUhlenbeck, RandomWalk
+from tiltwalk.warm import grow, warm_start
 
 __all__ = [
     "ChainState",

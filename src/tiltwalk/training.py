@@ -20,21 +20,17 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
-from tiltwalk import check, schedules
+from tiltwalk import check
 from tiltwalk.ensemble import Ensemble
 from tiltwalk.losses import Supervised
 from tiltwalk.measure import PathMeasure
-from tiltwalk.moves import Sweep
 from tiltwalk.networks import Network
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
 from tiltwalk.starts import Normal
 from tiltwalk.walks import RandomWalk
-
-ACCEPTANCE = 0.25
-"""What step sizes are tuned to: near the best for many parameters, where the theory of random-walk proposals gives 0.234."""
+from tiltwalk.warm import ACCEPTANCE, grow, warm_start
 
 PHASES = ((1 / 8, 0.05), (1 / 4, 0.08), (1 / 2, 0.17), (1.0, 0.55))
 """Warm-up: the part of the data, and its share of the budget; what is left of the budget goes to the path."""
@@ -55,35 +51,6 @@ class Trained:
     sigma: float
     warm_up: tuple[dict[str, float], ...]
     seconds: float
-
-
-def warm_start(
-    measure: PathMeasure,
-    *,
-    s: float,
-    steps: int,
-    first_s: float | None = None,
-    chains: int = 1,
-    init: Any = None,
-    key: Any = 0,
-    progress: bool = True,
-) -> Run:
-    """Single models under the measure's start and loss, at a tilt that rises from `first_s` (default `s / 100`) to `s`.
-
-    Gradient-free: Metropolis moves whose step size is tuned to an acceptance of 0.25. Returns a run of one-model paths;
-    `grow(run, measure)` makes paths of them.
-    """
-    single = PathMeasure(measure.walk, measure.loss, 1)
-    first_s = s / 100 if first_s is None else first_s
-    return sample(
-        single, schedules.geometric(first_s, s, steps), steps=0, burn_in=steps, chains=chains, key=key, init=init,
-        moves=Sweep(step=0.1), target_acceptance=ACCEPTANCE, progress=progress,
-    )  # fmt: skip
-
-
-def grow(run: Run, length: int) -> Float[np.ndarray, "chains tau d"]:
-    """Paths of `length` equal models from a run's last models: a path to start from."""
-    return np.repeat(np.asarray(run.state.path[:, -1:]), length, axis=1)
 
 
 def train(
