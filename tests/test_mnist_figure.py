@@ -14,7 +14,7 @@ import pytest
 
 import tiltwalk as tw
 from tiltwalk.experiments import _claims, _climb, _mnist_data, _mnist_panels, _parts, mnist
-from tiltwalk.experiments._settling import ENOUGH, judge
+from tiltwalk.settling import ENOUGH, judge
 
 # more than chain.LONG_STEP parameters, so that runs of all lengths are one compiled program
 TINY: dict[str, Any] = {

@@ -130,7 +130,7 @@ def _step(
     branches = [made_by(i, move) for i, (move, _) in enumerate(moves)]
     if len(branches) == 1:
         return branches[0](state)
-    chosen = _chosen(words, jnp.asarray(number, jnp.uint32), [w for _, w in moves])
+    chosen = chosen_move(words, jnp.asarray(number, jnp.uint32), [w for _, w in moves])
     return jax.lax.switch(chosen, branches, state)  # type: ignore[no-any-return]
 
 
@@ -204,7 +204,8 @@ def _interleaved(old: Array, new: Array, first: int) -> Array:
     return jnp.stack([even, odd], 1).reshape(2 * even.shape[0], *old.shape[1:])[:length]
 
 
-def _chosen(words: UInt32[Array, " 2"], steps: Any, weights: Any) -> Int[Array, "..."]:
+def chosen_move(words: UInt32[Array, " 2"], steps: Any, weights: Any) -> Int[Array, "..."]:
+    """Which move of a mixture each step makes."""
     bounds = jnp.cumsum(jnp.asarray(weights, jnp.float32))
     return jnp.searchsorted(bounds / bounds[-1], noise_.move_choice(words, steps), side="right").clip(0, len(weights) - 1)
 
@@ -345,8 +346,8 @@ def advance(
         index = start + jnp.arange(plan.steps, dtype=jnp.uint32)
         numbers = first_step + index
         tilts = jax.lax.dynamic_slice_in_dim(s, start.astype(jnp.int32), plan.steps)
-        which = _chosen(words, numbers, weights) if len(moves) > 1 else jnp.zeros(plan.steps, jnp.int32)
-        noise = _materialised(lambda: noises(numbers, parts_shapes[0]), plan.steps, units) if alike else None
+        which = chosen_move(words, numbers, weights) if len(moves) > 1 else jnp.zeros(plan.steps, jnp.int32)
+        noise = materialised(lambda: noises(numbers, parts_shapes[0]), plan.steps, units) if alike else None
         xs = (noise, numbers, tilts, which)
         if plan.blocks > 1 or plan.keep is None:
             return jax.lax.scan(one_step, carried, xs)
@@ -386,7 +387,7 @@ def advance(
     return done
 
 
-def _materialised(draw: Callable[[], Any], steps: int, units: Array) -> Any:
+def materialised(draw: Callable[[], Any], steps: int, units: Array) -> Any:
     """The result of `draw`, written to memory before it is used.
 
     The compiler takes a loop over several steps as a border; for a single step it would draw each number anew in every

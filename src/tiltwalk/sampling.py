@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from tiltwalk import chain, check, noise, schedules
 from tiltwalk.measure import PathMeasure
@@ -72,20 +73,18 @@ def sample(
     >>> run.losses.shape
     (4, 100, 8)
     """
-    mixture = _mixture(measure, moves)
+    mixture = mixture_of("sample", measure, moves)
     rule = Metropolis() if rule is None else rule
     _check(measure, rule, steps, chains, burn_in, thin, target_acceptance, workers)
-    keeper = _keeper(keep)
+    keeper = keeper_of("sample", keep)
     words = noise.seed(key)
     schedule = schedules.as_schedule(s, burn_in + steps)
     began = time.perf_counter()
     with surfaced():
         carry, step_number = _begin(measure, mixture, words, chains, init)
 
-    last = measure.dim < SMALL_MODEL and all(
-        getattr(x, "trailing", False) for x in (measure.walk, rule, *(move for move, _ in mixture))
-    )
-    runner = _Runner(measure, mixture, rule, words, schedule, chains, last, _workers(workers, chains, measure))
+    last = chains_last(measure, rule, mixture)
+    runner = Runner(measure, mixture, rule, words, schedule, chains, last, workers_for(workers, chains, measure))
     groups = runner.split(carry)
     draws = steps // thin
     with surfaced(), Progress(burn_in + steps, progress) as bar:  # what a black box raises leaves as itself
@@ -97,7 +96,7 @@ def sample(
         # steps after the last draw are made too, so that a run of n steps is n steps on
         groups, _ = runner.advance(groups, first + draws * thin, steps - draws * thin, 1, None, None, "")
     carry = runner.join(groups)
-    kept = kept if draws else _nothing(keeper, carry, chains)
+    kept = kept if draws else nothing_kept(keeper, carry, chains)
     after = np.arange(draws) * thin + thin - 1 + burn_in
     names = runner.names()
     return Run(
@@ -134,33 +133,44 @@ def _check(measure: Any, rule: Any, steps: Any, chains: Any, burn_in: Any, thin:
             )
 
 
-def _mixture(measure: Any, moves: Any) -> list[tuple[Move, float]]:
+# ---- what other samplers share; `name` is whose parameters an error is about ----
+
+
+def chains_last(measure: PathMeasure, rule: Rule, mixture: list[tuple[Move, float]]) -> bool:
+    """Whether chains are the last axis: models are small, and everything that touches them can."""
+    parts = (measure.walk, rule, *(move for move, _ in mixture))
+    return measure.dim < SMALL_MODEL and all(getattr(x, "trailing", False) for x in parts)
+
+
+def mixture_of(name: str, measure: Any, moves: Any) -> list[tuple[Move, float]]:
+    """The moves with their weights, checked against the measure; a sweep where there are none."""
     if not isinstance(measure, PathMeasure):
-        raise TypeError(f"sample.measure must be a PathMeasure; got {check.shown(measure)}.")
+        raise TypeError(f"{name}.measure must be a PathMeasure; got {check.shown(measure)}.")
     if moves is None:
         moves = Sweep()
     if not isinstance(moves, list | tuple):
         moves = [(moves, 1.0)]
     if not moves:
-        raise ValueError("sample.moves must be a move or a list of (move, weight); got an empty list.")
+        raise ValueError(f"{name}.moves must be a move or a list of (move, weight); got an empty list.")
     mixture = []
     for entry in moves:
         if not (isinstance(entry, list | tuple) and len(entry) == 2):
-            raise TypeError(f"sample.moves must be a move or a list of (move, weight); got the entry {check.shown(entry)}.")
+            raise TypeError(f"{name}.moves must be a move or a list of (move, weight); got the entry {check.shown(entry)}.")
         move, weight = entry
-        if isinstance(move, type) or not all(hasattr(move, name) for name in ("parts", "name", "check", "step")):
-            raise TypeError(f"sample.moves must be moves of tiltwalk.moves, or like them; got {check.shown(move)}.")
-        check.number("sample.moves' weight", weight, low=0, low_open=True)
+        if isinstance(move, type) or not all(hasattr(move, x) for x in ("parts", "name", "check", "step")):
+            raise TypeError(f"{name}.moves must be moves of tiltwalk.moves, or like them; got {check.shown(move)}.")
+        check.number(f"{name}.moves' weight", weight, low=0, low_open=True)
         move.check(measure)
         mixture.append((move, float(weight)))
     return mixture
 
 
-def _keeper(keep: Any) -> Callable[[ChainState], Any]:
+def keeper_of(name: str, keep: Any) -> Callable[[ChainState], Any]:
+    """What is kept of the state of one chain, as a dictionary of arrays."""
     if callable(keep):
-        return _Kept(keep)
+        return _Kept(keep, name)
     if not isinstance(keep, str) or keep not in _KEEPERS:
-        raise ValueError(f'sample.keep must be "losses", "paths" or a function of a ChainState; got {check.shown(keep)}.')
+        raise ValueError(f'{name}.keep must be "losses", "paths" or a function of a ChainState; got {check.shown(keep)}.')
     return _KEEPERS[keep]
 
 
@@ -169,12 +179,15 @@ class _Kept:
     """A user's `keep`; equal where the function is the same, so that a second run does not compile again."""
 
     function: Callable[[ChainState], Any]
+    name: str = "sample"
 
     def __call__(self, state: ChainState) -> Any:
         kept = self.function(state)
         for leaf in jax.tree.leaves(kept):
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
-                raise TypeError(f"sample.keep must return an array of the state, or a tree of arrays; got {check.shown(leaf)}.")
+                raise TypeError(
+                    f"{self.name}.keep must return an array of the state, or a tree of arrays; got {check.shown(leaf)}."
+                )
         return {"kept": kept}
 
 
@@ -184,7 +197,8 @@ _KEEPERS: dict[str, Callable[[ChainState], Any]] = {
 }
 
 
-def _nothing(keeper: Callable[[ChainState], Any], carry: chain.Carry, chains: int) -> Any:
+def nothing_kept(keeper: Callable[[ChainState], Any], carry: chain.Carry, chains: int) -> Any:
+    """What is kept of a run without draws."""
     shapes = jax.eval_shape(jax.vmap(keeper), carry.state)
     return jax.tree.map(lambda x: np.zeros((chains, 0, *x.shape[1:]), x.dtype), shapes)
 
@@ -198,15 +212,13 @@ def _begin(
     number = 0
     if isinstance(init, Run):
         number = init.step_number
-        given = [jnp.asarray(init.steps.get(n, g), dtype) for n, g in zip(_names(mixture), given, strict=True)]
+        given = [jnp.asarray(init.steps.get(n, g), dtype) for n, g in zip(names_of(mixture), given, strict=True)]
         init = init.state
     if isinstance(init, ChainState):
         init = init.path
     shape = (measure.length, measure.dim)
     if init is None:
-        first = None if measure.walk.proper else jnp.zeros(measure.dim, dtype)
-        keys = jax.random.split(jax.random.wrap_key_data(words ^ jnp.uint32(0x5EED), impl="threefry2x32"), chains)
-        path = jax.vmap(lambda k: measure.draw(k, first))(keys)
+        path = walk_paths(measure, words, chains)
     else:
         path = jnp.asarray(check.numeric("sample.init", init, f"a path of shape {shape} or one a chain, a ChainState or a Run"))
         if path.shape not in (shape, (chains, *shape)):
@@ -216,9 +228,21 @@ def _begin(
         if not np.all(np.isfinite(path)):
             raise ValueError("sample.init must be finite; got a path with NaN or infinite entries.")
         path = jnp.broadcast_to(path, (chains, *shape))
-    path = path.astype(dtype)
-    state = _initial(measure, path, chain.informed(move for move, _ in mixture))
-    losses = state.losses
+    state = first_state(measure, path.astype(dtype), chain.informed(move for move, _ in mixture))
+    return chain.Carry(state, jnp.stack(given)), number
+
+
+def walk_paths(measure: PathMeasure, words: Any, chains: int) -> Float[Array, "chains tau d"]:
+    """A path of the walk for each chain, from zero where the start is flat."""
+    first = None if measure.walk.proper else jnp.zeros(measure.dim)
+    keys = jax.random.split(jax.random.wrap_key_data(words ^ jnp.uint32(0x5EED), impl="threefry2x32"), chains)
+    return jax.vmap(lambda key: measure.draw(key, first))(keys)
+
+
+def first_state(measure: PathMeasure, paths: Float[Array, "chains tau d"], gradients: bool) -> ChainState:
+    """Chains at `paths`; raises where a chain could not go on from there."""
+    state: ChainState = _initial(measure, paths, gradients)
+    chains, losses = paths.shape[0], state.losses
     bad = int(np.sum(np.any(np.isnan(np.asarray(losses)), -1)))
     if bad:
         raise ValueError(
@@ -231,7 +255,7 @@ def _begin(
                 f"The gradient of the loss is not finite on the first path of {bad} of {chains} chains: give a better init, "
                 "or use moves that need no gradient."
             )
-    return chain.Carry(state, jnp.stack(given)), number
+    return state
 
 
 @functools.partial(jax.jit, static_argnames=("gradients",))
@@ -239,7 +263,8 @@ def _initial(measure: PathMeasure, paths: Any, gradients: bool) -> Any:
     return jax.vmap(lambda path: chain.init(measure, path, gradients))(paths)
 
 
-def _workers(workers: int | None, chains: int, measure: PathMeasure) -> int:
+def workers_for(workers: int | None, chains: int, measure: PathMeasure) -> int:
+    """Threads to split chains between, in groups of one size."""
     if workers is None:
         small = measure.dim < SMALL_MODEL and jax.default_backend() == "cpu"
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -260,7 +285,7 @@ def _with_x64(value: bool) -> Any:
     return home.enable_x64(value)
 
 
-def _names(mixture: list[tuple[Move, float]]) -> list[str]:
+def names_of(mixture: list[tuple[Move, float]]) -> list[str]:
     """A name a move; a second one of the same name is numbered."""
     names: list[str] = []
     for move, _ in mixture:
@@ -269,7 +294,7 @@ def _names(mixture: list[tuple[Move, float]]) -> list[str]:
     return names
 
 
-class _Runner:
+class Runner:
     """Drives `chain.advance` over groups of chains: how much a call, what to report, what to count."""
 
     def __init__(
@@ -289,7 +314,7 @@ class _Runner:
         self.forget_acceptance()
 
     def names(self) -> list[str]:
-        return _names(self.mixture)
+        return names_of(self.mixture)
 
     def forget_acceptance(self) -> None:
         self._accepted = np.zeros((len(self.moves), self.chains))
@@ -347,18 +372,12 @@ class _Runner:
         steps = units * plan.unit
         tilts = np.zeros(most * plan.unit)
         tilts[:steps] = self.schedule(np.arange(self._done, self._done + steps))
-        size = self.chains // self.workers
         x64 = _x64()
 
         def group(i: int, units: int) -> Any:
             with _with_x64(x64):
-                ids = jnp.arange(i * size, (i + 1) * size, dtype=jnp.uint32)
-                return jax.block_until_ready(  # type: ignore[no-untyped-call]
-                    chain.advance(
-                        plan, self.words, ids, jnp.uint32(first % 2**32), jnp.int32(units),
-                        jnp.asarray(tilts, groups[i].steps.dtype), groups[i], self.measure, self.moves, self.weights, self.rule,
-                    )
-                )  # fmt: skip
+                found = self._launch(plan, i, jnp.uint32(first % 2**32), jnp.int32(units), tilts, groups[i])
+                return jax.block_until_ready(found)  # type: ignore[no-untyped-call]
 
         fresh = plan not in self._rate
         if fresh and self.workers > 1:
@@ -382,6 +401,15 @@ class _Runner:
         if plan.keep is not None and self.first_draw is None:
             self.first_draw = time.perf_counter()
         return [carry for carry, _, _ in results], [kept for _, _, kept in results]
+
+    def _launch(self, plan: chain.Plan, i: int, first: Any, units: Any, tilts: np.ndarray, group: Any) -> Any:
+        """The compiled loop over group number `i`."""
+        size = self.chains // self.workers
+        ids = jnp.arange(i * size, (i + 1) * size, dtype=jnp.uint32)
+        return chain.advance(
+            plan, self.words, ids, first, units, jnp.asarray(tilts, group.steps.dtype), group,
+            self.measure, self.moves, self.weights, self.rule,
+        )  # fmt: skip
 
     def _count(self, tallies: list[chain.Tally], groups: list[chain.Carry], steps: int, s: float, phase: str) -> None:
         self._accepted += np.concatenate([np.asarray(t.accepted, np.float64) for t in tallies], -1)

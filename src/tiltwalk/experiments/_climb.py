@@ -1,7 +1,7 @@
 """One point of a figure: a path at one `s`, sampled in growing rounds until its mean loss has settled or its budget is spent.
 
 Of each round the first quarter is burn-in, where the `best` sampler tunes its step; the rest is made with frozen settings and
-judged by `_settling.judge`. Rounds double, so that what the last one says rests on more than half of the work.
+judged by `settling.judge`. Rounds double, so that what the last one says rests on more than half of the work.
 
     paper   the paper's moves with its own step: shooting, and bridges of one model
     best    sweeps over all models with a partial refresh, tuned to an acceptance of 0.3
@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 import tiltwalk as tw
 from tiltwalk.experiments._common import key_of, mean_loss
-from tiltwalk.experiments._settling import Settling, judge
+from tiltwalk.settling import Settling, judge
 
 SAMPLERS = ("best", "paper")
 ACCEPTANCE = 0.3

@@ -28,7 +28,7 @@ FEWEST = 16
 
 @dataclass(frozen=True)
 class Settling:
-    """Mean of the series and its error, `z` of the halves' difference, how many values count, and what follows."""
+    """Mean of a series and its error, `z` of the halves' difference, how many values count, and what follows."""
 
     mean: float
     standard_error: float
@@ -46,7 +46,7 @@ def judge(series: Float[np.ndarray, " n"], *, enough: float = ENOUGH) -> Settlin
         mean = float(x[half:].mean()) if len(x) else 0.0
         return Settling(mean, 0.0, 0.0, 0.0, False, f"only {len(x)} values")
     first, second = x[:half], x[-half:]
-    covariance = (_autocovariance(first) + _autocovariance(second)) / 2
+    covariance = (autocovariance(first - first.mean()) + autocovariance(second - second.mean())) / 2
     # rounding leaves a little variance in a series that never changed
     if covariance[0] <= 1e-14 * max(1.0, float(np.mean(x)) ** 2):
         return Settling(float(second.mean()), 0.0, 0.0, 0.0, False, "nothing moved")
@@ -74,8 +74,9 @@ def autocorrelation_time(covariance: Float[np.ndarray, " lags"]) -> float:
     return max(1.0, float(2 * kept.sum() - 1))
 
 
-def _autocovariance(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    n = len(x)
-    power = np.abs(np.fft.rfft(x - x.mean(), 2 * n)) ** 2
-    covariance: Float[np.ndarray, " n"] = np.fft.irfft(power, 2 * n)[:n] / n
+def autocovariance(x: Float[np.ndarray, "*many n"]) -> Float[np.ndarray, "*many n"]:
+    """Autocovariances at lags 0, 1, ... of series along the last axis whose mean is known to be 0 (or was taken out)."""
+    n = x.shape[-1]
+    power = np.abs(np.fft.rfft(x, 2 * n)) ** 2
+    covariance: Float[np.ndarray, "*many n"] = np.fft.irfft(power, 2 * n)[..., :n] / n
     return covariance
