@@ -1,6 +1,6 @@
 """Many models on one data set: data in blocks that stay in cache, a few models at a time, nothing copied per model.
 
-Data are stored once, in blocks: samples last for layer programs on a CPU, `X (blocks, channels, height, width, n)` or
+Data are stored once, in blocks: samples last for layer programs, `X (blocks, channels, height, width, n)` or
 `(blocks, features, n)`; samples first for everything else, `(blocks, n, ...)`. The last block is filled up with samples of
 weight 0. Models are taken in groups and, for each group, the blocks one after another: memory grows with one block and one
 group, whatever the number of models and samples. Under `vmap` all rows of all chains become the rows of one evaluation.
@@ -227,8 +227,12 @@ def _block_gradients(task: Task, data: Data, thetas: Float[Array, "g d"]) -> Cal
 
 
 def lies_last(network: Network) -> bool:
-    """Whether the data of this network lie samples last: layer programs on a CPU."""
-    return network.program is not None and jax.default_backend() == "cpu"
+    """Whether the data of this network lie samples last: all layer programs.
+
+    On a GPU too: many models' own convolutions become grouped ones there, which take twice as long as matrix products with
+    patches (H200, 32 LeNets, 2,048 images, ms a model: value 0.094 against 0.066, with gradient 0.405 against 0.190).
+    """
+    return network.program is not None
 
 
 def split(network: Network, X: Any, y: Any, weight: Any, block: int, log_noise: Any = None) -> Data:

@@ -1,7 +1,7 @@
-"""Layer programs in plain JAX, twice: samples first with XLA's own convolutions, and samples last for the CPU.
+"""Layer programs in plain JAX, twice: samples first with XLA's own convolutions, and samples last for many models.
 
-Samples first is the usual form: the reference for the other, and the faster one on a GPU. On a CPU samples lie last,
-so that every operation runs along contiguous samples, and a convolution is a matrix product with patches. XLA pays for
+Samples first is the usual form, and the reference for the other. Samples last is faster on a CPU and, for many models at a
+time, on a GPU: every operation runs along contiguous samples, and a convolution is a matrix product with patches. XLA pays for
 patches (25 times the data for a 5x5 kernel) and for short matrices (6 rows for 6 filters). Where pooling follows a
 convolution, one patch therefore covers all outputs under a pooling window: a 6x6 patch gives the four 5x5 convolutions
 of a 2x2 window as four blocks of rows of one taller matrix. That is 36/25 of the arithmetic on a third of the patches,
@@ -82,21 +82,18 @@ def forward(program: Program, theta: Float[Array, " d"], X: Float[Array, "n ..."
 def forward_many(program: Program, thetas: Float[Array, "m d"], X: Float[Array, "n ..."]) -> Float[Array, "m n k"]:
     """Outputs of many models, samples first in and out; a block of samples and a few models at a time in between."""
     m, n = thetas.shape[0], X.shape[0]
-    block = min(n, 64 if any(isinstance(layer, Conv) for layer in program) else 512)
-    count, group = -(-n // block), min(m, 4)
+    small = jax.default_backend() == "cpu"
+    block = min(n, (64 if any(isinstance(layer, Conv) for layer in program) else 512) if small else 2048)
+    count, group = -(-n // block), min(m, 4 if small else 32)
     filled = jnp.pad(X.astype(thetas.dtype), ((0, count * block - n), *((0, 0),) * (X.ndim - 1)))
     blocks = filled.reshape(count, block, *X.shape[1:])
     rows = jnp.pad(thetas, ((0, -m % group), (0, 0))).reshape(-1, group, thetas.shape[1])
 
-    last = jax.default_backend() == "cpu"
-
     def some(rows: Any) -> Any:
-        prepared = jax.vmap(partial(prepare, program))(rows) if last else rows
+        prepared = jax.vmap(partial(prepare, program))(rows)
 
         def one(x: Any) -> Any:
-            if last:
-                return jax.vmap(lambda p: forward_last(program, p, samples_last(x)).T)(prepared)
-            return jax.vmap(lambda theta: forward(program, theta, x))(rows)
+            return jax.vmap(lambda p: forward_last(program, p, samples_last(x)).T)(prepared)
 
         return jnp.moveaxis(jax.lax.map(one, blocks), 0, 1).reshape(group, count * block, -1)[:, :n]
 
