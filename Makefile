@@ -48,6 +48,7 @@ figures: $(VENV)/package.stamp
 	$(BIN)/tiltwalk reproduce linear
 	$(BIN)/tiltwalk reproduce annealing
 	$(BIN)/tiltwalk reproduce landscape
+	$(BIN)/tiltwalk reproduce mnist --quick
 
 bench: $(VENV)/package.stamp
 	@for script in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do \

@@ -63,12 +63,22 @@ def test_the_same_seed_gives_the_same_files(name: str, small: Any) -> None:
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_clip_paths_are_named_by_number() -> None:
+def test_panels_are_where_the_solver_puts_them_but_for_its_last_digits() -> None:
     from tiltwalk.experiments import _plots
 
-    clip, other = "p" + "0a" * 5, "p" + "f1" * 5
-    svg = '<g clip-path="url(#{0})"/><g clip-path="url(#{1})"/><clipPath id="{0}"/><clipPath id="{1}"/><path id="pbbbbbbbbbb"/>'
-    assert _plots.numbered(svg.format(clip, other)) == svg.format("clip0", "clip1")
+    figure, panels = _plots.canvas(6.0, 3.0, "A caption.")
+    for part in panels.subfigures(2, 1):
+        part.subplots(1, 3)
+    figure.draw_without_rendering()
+    solved = np.array([axes.get_position(original=True).bounds for axes in figure.axes])
+    _plots.pin(figure)
+    placed = np.array([axes.get_position(original=True).bounds for axes in figure.axes])
+    inside = [part.bbox_relative.get_points() for part in (*figure.subfigs, *panels.subfigs)]
+    assert len(np.unique(solved.round(3), axis=0)) == 3  # in each part, three in a row
+    np.testing.assert_allclose(placed, solved, atol=1e-3)
+    assert all(np.array_equal(np.round(x, 6), x) for x in inside)
+    figure.draw_without_rendering()
+    np.testing.assert_array_equal(placed, [axes.get_position(original=True).bounds for axes in figure.axes])
 
 
 def test_another_seed_gives_another_path(small: Any) -> None:
@@ -216,7 +226,7 @@ def test_the_marked_minima_are_minima() -> None:
 @pytest.mark.parametrize(
     ("bad", "error", "text"),
     [
-        ({"name": "lines"}, ValueError, "reproduce.name must be one of annealing, landscape, linear"),
+        ({"name": "lines"}, ValueError, "reproduce.name must be one of annealing, landscape, linear, mnist"),
         ({"seed": -1}, ValueError, "reproduce.seed must be a whole number between 0 and 4294967295; got -1"),
         ({"seed": 0.5}, TypeError, "reproduce.seed must be a whole number"),
         ({"out": __file__}, OSError, "reproduce.out must be a folder that can be written"),

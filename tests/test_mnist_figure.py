@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
+import signal
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +17,7 @@ import numpy as np
 import pytest
 
 import tiltwalk as tw
+from tiltwalk import cli
 from tiltwalk.experiments import _claims, _climb, _mnist_data, _mnist_panels, _parts, mnist
 from tiltwalk.settling import ENOUGH, judge
 
@@ -118,24 +123,30 @@ def test_a_point_ends_when_its_time_is_up_but_not_before_its_first_round(monkeyp
     path = oracle.draw(1, 1, 0.1, 0.3, 5)[0].astype(np.float32)
     run = tw.sample(measure, 1.0, steps=0, init=path, progress=False)
     sizes: list[int] = []
+    seconds = 100.0
+
+    def clock() -> float:
+        return seconds
 
     def round_of_a_hundredth_of_a_second(*given: Any) -> Any:
+        nonlocal seconds
         sizes.append(given[4])
-        time.sleep(0.01)
-        return run, np.arange(40.0), 1
+        seconds += 0.01
+        return dataclasses.replace(run, evaluations=1, gradients=2), np.arange(40.0)
 
     monkeypatch.setattr(_climb, "_round", round_of_a_hundredth_of_a_second)
     place = _climb.Place(path, {})
-    point = _climb.sample_until_settled(measure, 1.0, "best", place, _climb.Budget(30, 5000, until=0.0), seed=0, part=3)
+    budget = _climb.Budget(30, 5000, until=0.0, clock=clock)
+    point = _climb.sample_until_settled(measure, 1.0, "best", place, budget, seed=0, part=3)
     assert (point.stopped_by, sizes, point.settling.settled) == ("time", [_climb.FEWEST], False), "what may be left at least"
     sizes.clear()
     # 100 sweeps a second for a second, of which the first round wants ten seconds
-    budget = _climb.Budget(1000, 5000, until=time.perf_counter() + 1, rate=100.0)
+    budget = _climb.Budget(1000, 5000, until=seconds + 1, rate=100.0, clock=clock)
     point = _climb.sample_until_settled(measure, 1.0, "best", place, budget, seed=0, part=3)
-    assert 80 < sizes[0] <= 100
+    assert sizes == [100, 4000], "it is found to be faster than was known, and the second round is made whole"
     sizes.clear()
-    point = _climb.sample_until_settled(measure, 1.0, "best", place, _climb.Budget(30, 210), seed=0, part=3)
-    assert (point.stopped_by, sizes, point.evaluations) == ("budget", [30, 180], 2)
+    point = _climb.sample_until_settled(measure, 1.0, "best", place, _climb.Budget(30, 210, clock=clock), seed=0, part=3)
+    assert (point.stopped_by, sizes, point.evaluations, point.gradients) == ("budget", [30, 60, 120], 3, 6)
 
 
 # ---- the figure ----
@@ -185,6 +196,78 @@ def test_going_on_after_a_stop_gives_the_same_numbers(made: tuple[dict[str, Any]
     with np.load(folder / "best_tau5_s40.npz") as old, np.load(tmp_path / "best_tau5_s40.npz") as new:
         np.testing.assert_array_equal(old["path"], new["path"])
         np.testing.assert_array_equal(old["series"], new["series"])
+
+
+def test_an_interrupted_command_goes_on_where_it_was(
+    made: tuple[dict[str, Any], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    tiny, write, written = mnist.settings(quick=True) | TINY, _parts.write, []
+
+    def interrupted(folder: Any, name: str, *rest: Any) -> None:
+        if len(written) == 6:
+            raise KeyboardInterrupt
+        write(folder, name, *rest)
+        written.append(name)
+
+    monkeypatch.setattr(mnist, "settings", lambda quick, sampler="best": tiny)
+    monkeypatch.setattr(_parts, "write", interrupted)
+    words = ["reproduce", "mnist", "--quick", "--out", str(tmp_path)]
+    assert cli.main(words) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert {file.stem for file in (tmp_path / "mnist_quick_parts").iterdir()} == set(written)
+    assert not list(tmp_path.glob("mnist_quick.*"))
+    monkeypatch.setattr(_parts, "write", write)
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    record = json.loads((tmp_path / "mnist_quick.json").read_text(encoding="utf-8"))
+    assert record["numbers"]["parts_read_back"] == 6
+    assert without_times(record["numbers"]) == without_times(made[0])
+    assert all(claim["claim"] in said for claim in record["numbers"]["claims"])
+    assert cli.main([*words, "--seed", "1"]) == 2, "parts of another seed are not those of this one"
+    assert "it has seed = 0 and not 1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_signal_stops_the_command_and_leaves_whole_parts(tmp_path: Path) -> None:
+    program = (
+        "import sys; from tests.test_mnist_figure import TINY; from tiltwalk.cli import main\n"
+        "from tiltwalk.experiments import mnist; tiny = mnist.settings(True) | TINY\n"
+        "mnist.settings = lambda quick, sampler='best': tiny\n"
+        "sys.exit(main(['reproduce', 'mnist', '--quick', '--out', sys.argv[1]]))\n"
+    )
+    parts = tmp_path / "mnist_quick_parts"
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        while running.poll() is None and len(list(parts.glob("*.npz"))) < 3:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=300)
+    assert running.returncode == 130
+    assert "interrupted" in err and "Traceback" not in err
+    kept = {file: file.read_bytes() for file in parts.iterdir()}
+    assert len(kept) >= 3 and all(file.suffix == ".npz" for file in kept)
+    subprocess.run(command, check=True, capture_output=True)
+    assert json.loads((tmp_path / "mnist_quick.json").read_text(encoding="utf-8"))["numbers"]["parts_read_back"] == len(kept)
+    assert kept == {file: file.read_bytes() for file in kept}
+
+
+def test_parts_can_be_made_anew(tmp_path: Path) -> None:
+    _parts.write(tmp_path, "a", {}, ({}, {}))
+    (tmp_path / "b.writing").write_bytes(b"cut off")
+    (tmp_path / "notes.txt").write_text("mine")
+    _parts.forget(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+    _parts.forget(tmp_path / "absent")
+
+
+def test_parts_of_a_sampler_that_was_changed_are_refused(
+    made: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    better = dataclasses.replace(_climb.SAMPLERS["best"], what="something better")
+    monkeypatch.setitem(_climb.SAMPLERS, "best", better)
+    with pytest.raises(ValueError, match=r"it has moves = sweeps with .* and not something better"):
+        mnist.compute(mnist.settings(quick=True) | TINY, 0, silent, made[1])
 
 
 def test_parts_made_with_other_settings_are_refused(made: tuple[dict[str, Any], Path]) -> None:

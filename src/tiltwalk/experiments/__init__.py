@@ -6,6 +6,6 @@ A picture is drawn from what the JSON holds and from nothing else. A new figure 
 `Experiment`, and its name in `NAMES`.
 """
 
-from tiltwalk.experiments._common import NAMES, Experiment, Result, cores, line_data, load, reproduce, writable
+from tiltwalk.experiments._common import LONG, NAMES, Experiment, Result, cores, line_data, load, reproduce, writable
 
-__all__ = ["NAMES", "Experiment", "Result", "cores", "line_data", "load", "reproduce", "writable"]
+__all__ = ["LONG", "NAMES", "Experiment", "Result", "cores", "line_data", "load", "reproduce", "writable"]

@@ -1,16 +1,17 @@
 """One point of a figure: a path at one `s`, sampled in growing rounds until its mean loss has settled or its budget is spent.
 
-Of each round the first quarter is burn-in, where the `best` sampler tunes its step; the rest is made with frozen settings and
-judged by `settling.judge`. Rounds double, so that what the last one says rests on more than half of the work.
+Of each round the first quarter is burn-in, where a sampler with a target acceptance tunes its step; the rest is made with
+frozen settings and judged by `settling.judge`. Rounds double, so that what the last one says rests on more than half of the
+work.
 
-    paper   the paper's moves with its own step: shooting, and bridges of one model
-    best    sweeps over all models with a partial refresh, tuned to an acceptance of 0.3
+`SAMPLERS` says how the steps are made. Every sampler is exact, so that they differ in what they need and not in what they find.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,40 @@ import tiltwalk as tw
 from tiltwalk.experiments._common import key_of, mean_loss
 from tiltwalk.settling import Settling, judge
 
-SAMPLERS = ("best", "paper")
-ACCEPTANCE = 0.3
 FEWEST = 24
 """Sweeps in a round that a lack of time may leave."""
 
 TOGETHER = 100
 """Draws a call of `sample`: the same number each time, so that rounds of every size are one compiled program."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How a sweep is made: `moves` of a measure, where `steps` are the step sizes so far, by move, and how many of them.
+
+    `what` says it in words. It is kept with each part of a figure: change it with the sampler, and parts that another one made
+    are not taken for its own.
+    """
+
+    what: str
+    moves: Callable[[tw.PathMeasure, dict[str, float]], list[tuple[Any, float]]]
+    steps_in_a_sweep: Callable[[int], int]
+    target_acceptance: float | None = None
+
+
+SAMPLERS = {
+    "best": Sampler(
+        "sweeps with a partial refresh, tuned to an acceptance of 0.3",
+        moves=lambda measure, steps: [(tw.moves.Sweep(step=steps.get("sweep", 1.0)), 1.0)],
+        steps_in_a_sweep=lambda length: 1,
+        target_acceptance=0.3,
+    ),
+    "paper": Sampler(
+        "the paper's moves: shooting, and bridges of one model",
+        moves=lambda measure, steps: tw.moves.paper(measure.length),
+        steps_in_a_sweep=lambda length: length,  # each of its moves changes about one model
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -40,13 +68,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Budget:
-    """Sweeps in the first round, sweeps at most, the time (of `time.perf_counter`) to end by, if any, and what is known of
-    the sweeps a second: nothing, if it is infinite."""
+    """Sweeps in the first round, sweeps at most, the time on `clock` to end by, if any, and what is known of the sweeps a
+    second: nothing, if it is infinite."""
 
     first: int
     most: int
     until: float = np.inf
     rate: float = np.inf
+    clock: Callable[[], float] = time.perf_counter
 
 
 @dataclass(frozen=True)
@@ -60,6 +89,7 @@ class Point:
     rounds: int
     sweeps: int
     evaluations: int
+    gradients: int
     seconds: float
     stopped_by: str
 
@@ -79,39 +109,37 @@ def sample_until_settled(
     measure: tw.PathMeasure, s: float, sampler: str, place: Place, budget: Budget, seed: int, part: int
 ) -> Point:
     """The chain from `place` on, at `s`."""
-    began = time.perf_counter()
-    done = evaluations = made = 0
+    began = budget.clock()
+    done = evaluations = gradients = made = 0
     stopped_by = "budget"
     judged, series, run = judge(np.zeros(0)), np.zeros(0), None
     for number, planned in enumerate(rounds(budget.first, budget.most)):
-        now = time.perf_counter()
+        now = budget.clock()
         rate = done / (now - began) if number else budget.rate
         allowed = rate * max(0.0, budget.until - now)
         if number and allowed < max(FEWEST, planned // 8):
             stopped_by = "time"
             break
         size = int(min(planned, max(FEWEST, allowed)))
-        run, series, spent = _round(measure, s, sampler, place, size, key_of(seed, 64 * part + number))
+        run, series = _round(measure, s, sampler, place, size, key_of(seed, 64 * part + number))
         place = Place(np.asarray(run.state.path[0]), {name: float(step[0]) for name, step in run.steps.items()})
         judged = judge(series)
-        made, done, evaluations = number + 1, done + size, evaluations + spent
+        made, done = number + 1, done + size
+        evaluations, gradients = evaluations + run.evaluations, gradients + run.gradients
         if judged.settled:
             stopped_by = "settled"
             break
     acceptance = {} if run is None else {name: float(rate) for name, rate in run.acceptance.items() if np.isfinite(rate)}
-    return Point(judged, series, place, acceptance, made, done, evaluations, time.perf_counter() - began, stopped_by)
+    seconds = budget.clock() - began
+    return Point(judged, series, place, acceptance, made, done, evaluations, gradients, seconds, stopped_by)
 
 
 def _round(
     measure: tw.PathMeasure, s: float, sampler: str, place: Place, sweeps: int, key: int
-) -> tuple[tw.Run, Float[np.ndarray, " n"], int]:
-    """A quarter of the sweeps as burn-in, or a little more; the mean loss after each of the others; and the evaluations."""
-    moves: list[tuple[Any, float]]
-    target: float | None
-    each, moves, target = 1, [(tw.moves.Sweep(step=place.steps.get("sweep", 1.0)), 1.0)], ACCEPTANCE
-    if sampler == "paper":
-        # one of the paper's moves changes about one model, a sweep all of them
-        each, moves, target = measure.length, tw.moves.paper(measure.length), None
+) -> tuple[tw.Run, Float[np.ndarray, " n"]]:
+    """A quarter of the sweeps as burn-in, or a little more; the mean loss after each of the others. The run counts them all."""
+    chosen = SAMPLERS[sampler]
+    each, moves = chosen.steps_in_a_sweep(measure.length), chosen.moves(measure, place.steps)
     kept = max(1, 3 * sweeps // 4)
     together = min(TOGETHER, kept)
     kept -= kept % together
@@ -120,16 +148,18 @@ def _round(
     def go_on(init: Any, steps: int, burn_in: int) -> tw.Run:
         return tw.sample(
             measure, s, steps=steps * each, burn_in=burn_in * each, thin=each, moves=moves, init=init, key=key, keep=mean_loss,
-            target_acceptance=target if burn_in else None, progress=False,
+            target_acceptance=chosen.target_acceptance if burn_in else None, progress=False,
         )  # fmt: skip
 
     run = go_on(place.path, 0, burn_in)
-    evaluations, parts = run.evaluations, []
+    evaluations, gradients = run.evaluations, run.gradients
+    parts: list[Float[np.ndarray, " n"]] = []
     accepted: list[dict[str, float]] = []
     for _ in range(kept // together):
         run = go_on(run, together, 0)
-        evaluations += run.evaluations
+        evaluations, gradients = evaluations + run.evaluations, gradients + run.gradients
         accepted.append(run.acceptance)
         parts.append(np.asarray(run.kept[0], np.float64))
     mean = {name: float(np.nanmean([rates[name] for rates in accepted])) for name in run.acceptance}
-    return dataclasses.replace(run, acceptance=mean), np.concatenate(parts), evaluations
+    found = dataclasses.replace(run, acceptance=mean, evaluations=evaluations, gradients=gradients)
+    return found, np.concatenate(parts)

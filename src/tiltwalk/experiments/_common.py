@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import json
@@ -9,7 +10,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -19,11 +20,15 @@ from jaxtyping import Float
 
 import tiltwalk as tw
 from tiltwalk import check
+from tiltwalk.experiments import _parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES = ("linear", "annealing", "landscape")
+NAMES = ("linear", "annealing", "landscape", "mnist")
+LONG = ("mnist",)
+"""Figures that are made in parts, which are kept, by a sampler that may be chosen."""
+
 PACKAGES = ("tiltwalk", "jax", "jaxlib", "numpy", "scipy", "matplotlib")
 
 Record = dict[str, Any]
@@ -51,6 +56,17 @@ class Experiment(Protocol):
     def draw(self, record: Record) -> Figure: ...
 
 
+class LongExperiment(Experiment, Protocol):
+    """What the module of a figure in `LONG` offers beside that."""
+
+    SAMPLERS: Iterable[str]
+    """The first is the one that is taken where none is named."""
+
+    def settings(self, quick: bool, sampler: str = ...) -> dict[str, Any]: ...
+
+    def compute(self, settings: dict[str, Any], seed: int, report: Report, folder: Path | None = ...) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Result:
     """The files that were written, what they say, and the record itself."""
@@ -67,35 +83,74 @@ def load(name: str) -> Experiment:
 
 
 def reproduce(
-    name: str, *, quick: bool = False, out: str | Path = "figures", seed: int = 0, report: Report = lambda share, text: None
+    name: str,
+    *,
+    quick: bool = False,
+    out: str | Path = "figures",
+    seed: int = 0,
+    report: Report = lambda share, text: None,
+    sampler: str | None = None,
+    fresh: bool = False,
 ) -> Result:
-    """Computes a figure and writes it to the folder `out` as PNG, SVG and a JSON of its numbers."""
+    """Computes a figure and writes it to the folder `out` as PNG, SVG and a JSON of its numbers.
+
+    A figure in `LONG` keeps its parts in a folder beside them, as they are made, and goes on from what is there; `fresh` makes
+    them anew. Its `sampler` may be chosen.
+    """
     experiment = load(name)
     check.whole("reproduce.seed", seed, low=0, high=2**32 - 1)
+    plan = (
+        _long(name, quick, sampler, Path(out)) if name in LONG else _Plan(name, experiment.settings(quick), experiment.compute)
+    )
+    if plan.parts is None and (sampler is not None or fresh):
+        which, given = ("fresh", fresh) if sampler is None else ("sampler", sampler)
+        raise ValueError(f"reproduce.{which} must be left out for {name}: it is for {' and '.join(LONG)}; got {given!r}.")
     # whatever can be missing is looked for before the work, not after it
     from tiltwalk.experiments import _plots
 
     _plots.need()
     folder = writable(Path(out))
+    if fresh and plan.parts is not None:
+        _parts.forget(plan.parts)
     began = time.perf_counter()
-    settings = experiment.settings(quick)
-    numbers = experiment.compute(settings, seed, report)
+    numbers = plan.compute(plan.settings, seed, report)
     record: Record = {
         "figure": name,
         "caption": "",
         "quick": quick,
         "seed": seed,
-        "settings": settings,
+        "settings": plan.settings,
         "numbers": numbers,
         "versions": versions(),
         "machine": machine(),
         "seconds": round(time.perf_counter() - began, 2),
     }
     record["caption"] = experiment.caption(record)
-    paths = [folder / f"{name}.{ending}" for ending in ("png", "svg", "json")]
+    paths = [folder / f"{plan.stem}.{ending}" for ending in ("png", "svg", "json")]
     _plots.save(lambda: experiment.draw(record), paths[0], paths[1])
     paths[2].write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     return Result(tuple(paths), tuple(experiment.summary(record)), record)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a figure's files are called, how it is made, and where its parts are kept, if they are."""
+
+    stem: str
+    settings: dict[str, Any]
+    compute: Callable[[dict[str, Any], int, Report], dict[str, Any]]
+    parts: Path | None = None
+
+
+def _long(name: str, quick: bool, sampler: str | None, out: Path) -> _Plan:
+    """A quick figure and a full one, and those of other samplers, stand beside each other: none writes over hours of work."""
+    experiment = cast(LongExperiment, load(name))
+    size = f"{name}_quick" if quick else name
+    usual = next(iter(experiment.SAMPLERS))
+    stem = size if sampler in (None, usual) else f"{size}_{sampler}"
+    parts = out / f"{size}_parts"
+    settings = experiment.settings(quick, sampler or usual)
+    return _Plan(stem, settings, functools.partial(experiment.compute, folder=parts), parts)
 
 
 def line_data(samples: int = 100, seed: int = 7) -> tuple[Float[np.ndarray, "N 1"], Float[np.ndarray, "N 1"]]:

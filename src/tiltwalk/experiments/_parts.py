@@ -37,7 +37,7 @@ def read(folder: Path | None, name: str, settings: dict[str, Any]) -> Part | Non
         other = next(key for key in (*wanted, *found) if found.get(key) != wanted.get(key))
         raise ValueError(
             f"{file} must have been made with the settings asked for; it has {other} = {found.get(other)} and not "
-            f"{wanted.get(other)}. Give another folder, or delete that file's folder to begin anew."
+            f"{wanted.get(other)}. Give another folder, or begin anew with --fresh."
         )
     return record, arrays
 
@@ -57,3 +57,10 @@ def write(folder: Path | None, name: str, settings: dict[str, Any], part: Part) 
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+
+
+def forget(folder: Path) -> None:
+    """Deletes the parts in a folder, and what a write left that was cut off, and nothing else."""
+    for ending in ("npz", "writing"):
+        for file in folder.glob(f"*.{ending}"):
+            file.unlink()

@@ -6,8 +6,6 @@ state is left behind.
 
 from __future__ import annotations
 
-import io
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,6 +36,9 @@ STYLE: dict[str, Any] = {
 }
 CAPTION_SIZE = 9.0
 DOTS_PER_INCH = 150
+PLACES = 6
+"""Decimals of where a panel is, in widths of the figure."""
+
 INK = "#222222"
 WARM = "#d95f02"
 
@@ -58,21 +59,28 @@ def save(draw: Callable[[], Figure], png: Path, svg: Path | None = None) -> None
     defaults = {name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"}
     with matplotlib.rc_context(defaults | STYLE):
         figure = draw()
+        pin(figure)
         figure.savefig(png, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
         if svg is not None:
-            text = io.StringIO()
-            figure.savefig(text, format="svg", dpi=100, metadata={"Date": None, "Creator": None})
-            svg.write_text(numbered(text.getvalue()), encoding="utf-8")
+            figure.savefig(svg, format="svg", dpi=100, metadata={"Date": None, "Creator": None})
 
 
-def numbered(svg: str) -> str:
-    """The SVG with its clip paths named by number.
+def pin(figure: Figure) -> None:
+    """Places the panels once, for all files.
 
-    matplotlib names them by a hash of all digits of where they are, and the solver that places the panels may differ in the
-    last one from run to run.
+    The solver that places them takes its equations in the order of their addresses, so that the last digit of its answer may
+    differ from figure to figure in one process: what it finds is rounded to far below what an eye can see.
     """
-    names = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(re.findall(r"url\(#(p[0-9a-f]{10})\)", svg)))}
-    return re.sub(r"\bp[0-9a-f]{10}\b", lambda match: names.get(match[0], match[0]), svg)
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    parts = list(figure.subfigs)
+    for part in parts:
+        part.bbox_relative.set_points(part.bbox_relative.get_points().round(PLACES))
+        parts += part.subfigs
+    for axes in figure.axes:
+        axes.set_position(Bbox(axes.get_position(original=True).get_points().round(PLACES)))
 
 
 def canvas(width: float, height: float, caption: str = "") -> tuple[Figure, Figure | SubFigure]:

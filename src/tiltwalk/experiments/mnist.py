@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIGMA = 0.05
+SAMPLERS = _climb.SAMPLERS
 
 
 def settings(quick: bool, sampler: str = "best") -> dict[str, Any]:
@@ -39,7 +40,7 @@ def settings(quick: bool, sampler: str = "best") -> dict[str, Any]:
         "network": "lenet",
         "sigma": SIGMA,
         "start": "Normal(network.scale())",
-        "sampler": sampler,
+        **_by(sampler),
         "lengths": [2, 4, 8, 16, 32],
         "tilts": [5, 8, 12, 16, 20, 25, 32, 40, 50],
         "most_sweeps": [20_000] * 5,
@@ -124,7 +125,7 @@ class _Figure:
         tilts, place = self.settings["tilts"], None
         for i, s in enumerate(tilts):
             sampler = self.settings["sampler"]
-            own = {"length": length, "s": s, "after": tilts[:i], "sampler": sampler, **self.effort(length)}
+            own = {"length": length, "s": s, "after": tilts[:i], **_by(sampler), **self.effort(length)}
             self.report(self.done / self.total, f"tau = {length}, s = {s:g}")
             record, arrays = self.part(
                 f"{sampler}_tau{length}_s{s:g}",
@@ -140,7 +141,7 @@ class _Figure:
     def other_sampler(self, length: int, s: float) -> dict[str, Any]:
         """A point made by the sampler that the figure does not use, from a path of the walk."""
         other = next(name for name in _climb.SAMPLERS if name != self.settings["sampler"])
-        own = {"length": length, "s": s, "after": [], "sampler": other, **self.effort(length)}
+        own = {"length": length, "s": s, "after": [], **_by(other), **self.effort(length)}
         self.report(self.done / self.total, f"tau = {length}, s = {s:g}, by the sampler {other}")
         return self.part(f"check_{other}_tau{length}_s{s:g}", own, lambda own: self.point(own, None))[0]
 
@@ -169,6 +170,7 @@ class _Figure:
             "rounds": point.rounds,
             "sweeps": point.sweeps,
             "evaluations": point.evaluations,
+            "gradients": point.gradients,
             "seconds": round(point.seconds, 2),
             "acceptance": {name: round(rate, 4) for name, rate in point.acceptance.items()},
             "steps": point.place.steps,
@@ -236,6 +238,10 @@ class _Figure:
         now = time.perf_counter()
         left = self.settings["most_seconds"] - (now - self.began)
         return now + max(0.0, float(left)) * self.cost(length) / max(self.total - self.done, self.cost(length))
+
+
+def _by(sampler: str) -> dict[str, Any]:
+    return {"sampler": sampler, "moves": _climb.SAMPLERS[sampler].what}
 
 
 def _compared(points: list[dict[str, Any]], other: dict[str, Any]) -> dict[str, Any]:
