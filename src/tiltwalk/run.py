@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
+from tiltwalk import diagnostics
+from tiltwalk._version import __version__
 from tiltwalk.types import ChainState
+
+QUICK = 2**20
+"""Up to this many losses, printing a run brings its verdict."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +26,7 @@ class Run:
     draws in front) are None where they were not asked for. `s` is the tilt at each draw. `acceptance` is the share of proposals
     accepted, by move, after burn-in; `steps` the step size of each move, by chain, as tuned or given. `evaluations` counts
     losses of single models, burn-in included, and `gradients` those that came with a gradient. `state` is where the chains
-    are: pass the run as `init` to go on.
+    are: pass the run as `init` to go on. `cautions` is what may go wrong with the measure, whatever the sampler.
     """
 
     losses: Float[np.ndarray, "chains draws tau"] | None
@@ -35,6 +42,7 @@ class Run:
     seconds: float
     first_draw_seconds: float
     gradients: int = 0
+    cautions: tuple[str, ...] = ()
 
     @property
     def chains(self) -> int:
@@ -53,26 +61,55 @@ class Run:
             raise ValueError('Run.total_losses needs the losses: sample with keep="losses" or keep="paths".')
         return np.asarray(self.losses.sum(-1, dtype=np.float64))
 
+    def verdict(self) -> diagnostics.Verdict:
+        """Whether the draws can be trusted, in words, and what to do where they cannot; found once, and then kept."""
+        return self._verdict
+
+    @cached_property
+    def _verdict(self) -> diagnostics.Verdict:
+        return diagnostics.verdict(self)
+
+    def summary(self) -> diagnostics.Summary:
+        """R-hat, effective sample sizes, autocorrelation time and trend of the total loss, of the loss of each model, and of
+        what was kept; print it for a table."""
+        return diagnostics.summary(self)
+
     def to_arviz(self) -> Any:
         """The draws as ArviZ's container: an `xarray.DataTree` with groups `posterior` and `sample_stats`.
 
-        `posterior` holds `theta (chain, draw, time, parameter)` where paths were kept; `sample_stats` the losses
-        `loss (chain, draw, time)`, their sum `total_loss`, and the tilt `s (draw)`.
+        `posterior` holds `theta (chain, draw, model, parameter)` where paths were kept, and what a callable `keep` returned,
+        by name; `sample_stats` the losses `loss (chain, draw, model)`, their sum `total_loss`, and the tilt `s`.
         """
         try:
             import arviz_base
         except ImportError as error:
             raise ImportError('Run.to_arviz needs ArviZ: pip install "tiltwalk[arviz]"') from error
-        groups: dict[str, dict[str, Any]] = {"sample_stats": {}}
-        dims: dict[str, list[str]] = {}
+        posterior: dict[str, Any] = {}
+        stats: dict[str, Any] = {"s": np.broadcast_to(self.s, (self.chains, self.draws))}
+        dims = {"theta": ["model", "parameter"], "loss": ["model"]}
         if self.paths is not None:
-            groups["posterior"] = {"theta": np.ascontiguousarray(self.paths)}
-            dims["theta"] = ["time", "parameter"]
+            posterior["theta"] = np.ascontiguousarray(self.paths)
+        if self.kept is not None:
+            for path, leaf in jax.tree_util.tree_flatten_with_path(self.kept)[0]:
+                posterior["_".join(map(_word, path)) or "kept"] = np.asarray(leaf)
         if self.losses is not None:
-            groups["sample_stats"] |= {"loss": np.ascontiguousarray(self.losses), "total_loss": self.total_losses}
-            dims["loss"] = ["time"]
-        groups["sample_stats"]["s"] = np.broadcast_to(self.s, (self.chains, self.draws))
-        return arviz_base.from_dict(groups, dims=dims)
+            stats |= {"loss": np.ascontiguousarray(self.losses), "total_loss": self.total_losses}
+        attributes = {
+            "inference_library": "tiltwalk",
+            "inference_library_version": __version__,
+            "sampling_time": self.seconds,
+            **{f"acceptance of {name}": rate for name, rate in self.acceptance.items()},
+        }
+        groups = {"posterior": posterior, "sample_stats": stats} if posterior else {"sample_stats": stats}
+        return arviz_base.from_dict(
+            groups,
+            dims={name: axes for name, axes in dims.items() if name in posterior or name in stats},
+            attrs=dict.fromkeys(groups, attributes),
+        )
+
+    def __str__(self) -> str:
+        many = self.losses is not None and self.losses.size > QUICK
+        return f"{self!r}\n{'Its verdict: run.verdict()' if many else self.verdict()}"
 
     def __repr__(self) -> str:
         what = [name for name in ("losses", "paths", "kept") if getattr(self, name) is not None]
@@ -80,7 +117,13 @@ class Run:
         loss = (
             f", mean loss {self.losses.mean(dtype=np.float64):.6g} per model" if self.losses is not None and self.draws else ""
         )
+        accepted = f", accepted {accepted}" if accepted else ""
         return (
-            f"Run({self.chains} chains, {self.draws} draws of {' and '.join(what) or 'nothing'}{loss}, "
-            f"accepted {accepted}, {self.evaluations} evaluations in {self.seconds:.1f} s)"
+            f"Run({self.chains} chains, {self.draws} draws of {' and '.join(what) or 'nothing'}{loss}"
+            f"{accepted}, {self.evaluations} evaluations in {self.seconds:.1f} s)"
         )
+
+
+def _word(key: Any) -> str:
+    """A step of a path into a tree as a name: of a dict, a field or a place in a list."""
+    return str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))

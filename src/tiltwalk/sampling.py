@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from tiltwalk import chain, check, noise, schedules
+from tiltwalk import chain, check, diagnostics, noise, schedules
 from tiltwalk.measure import PathMeasure
 from tiltwalk.moves import Sweep
 from tiltwalk.networks.callback import surfaced
@@ -113,6 +113,7 @@ def sample(
         gradients=round(runner.gradients),
         seconds=time.perf_counter() - began,
         first_draw_seconds=(runner.first_draw or time.perf_counter()) - began,
+        cautions=diagnostics.cautions(measure),
     )
 
 

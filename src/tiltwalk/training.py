@@ -115,7 +115,7 @@ def train(
         measure, s / length, steps=thin * draws, thin=thin, burn_in=burn_in, chains=chains, key=key + 1, init=grow(run, length),
         keep="paths", target_acceptance=ACCEPTANCE, progress=progress,
     )  # fmt: skip
-    say(f"paths of {length} models: {burn_in + thin * draws} sweeps, {path_run}")
+    say(f"paths of {length} models: {burn_in + thin * draws} sweeps, {path_run!r}")
     assert path_run.paths is not None
     members = path_run.paths[..., : network.dim]
     return Trained(
