@@ -14,6 +14,7 @@ number times that scale.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -76,7 +77,7 @@ def train(
     `evaluations` of one model on all data, which do not. `s` is the tilt of a single model, by default 10 times the number of
     samples: a cold posterior, where Bayes' would be `s = N`. `sigma` is in units of each parameter's initialisation scale.
     """
-    began = time.perf_counter()
+    conductor = Conductor()
     loss = Supervised(network, X, y, kind=kind)
     check.whole("train.length", length, low=1)
     check.whole("train.draws", draws, low=1)
@@ -90,26 +91,13 @@ def train(
     s = 10.0 * loss.n if s is None else s
     check.number("train.s", s, low=0, low_open=True)
     say = report or (lambda text: None)
-    start = Normal(np.append(np.asarray(network.scale()), 1.0) if loss.dim > network.dim else network.scale())
-    parts = _parts(loss)
-    clock = _Clock(began, seconds, evaluations, chains, 1.0 if seconds is None else _seconds_a_step(loss, start, chains))
-    run: Run | None = None
-    history = []
-    tilts = np.geomspace(s / 200, s, 2 * len(parts) + 1)[::2]
-    for i, (part, share) in enumerate(parts):
-        ahead = PATHS_SHARE + sum(later for _, later in parts[i:])
-        steps = clock.steps(share / ahead, part.n / loss.n)
-        single = PathMeasure(RandomWalk(start.scale, start), part, 1)
-        tilt = {"first_s": float(tilts[i]), "s": float(tilts[i + 1])}
-        run = warm_start(single, **tilt, steps=steps, chains=chains, init=run, key=key, progress=progress)
-        value = float(np.mean(np.asarray(run.state.losses)))
-        history.append({"samples": part.n, "steps": steps, "s": float(tilts[i + 1]), "loss": value, "step": _step(run)})
-        say(f"warm-up on {part.n} of {loss.n} samples: {steps} steps, s up to {tilts[i + 1]:.0f}, loss {value:.3f}")
-    assert run is not None
-    sigma = 2 * _step(run) if sigma is None else sigma
+    start = Normal(initial_scale(loss))
+    budget = Budget(seconds, evaluations, chains)
+    run, history = warm_up(loss, start, budget, conductor, s=s, chains=chains, key=key, progress=progress, report=say)
+    sigma = 2 * step_size(run) if sigma is None else sigma
     check.number("train.sigma", sigma, low=0, low_open=True)
     measure = PathMeasure(RandomWalk(sigma * np.asarray(start.scale), start), loss, length)
-    sweeps = max(2 * draws, clock.steps(1.0, length))
+    sweeps = max(2 * draws, budget.steps(conductor, "paths", 1.0, length))
     burn_in, thin = sweeps // 3, max(1, (sweeps - sweeps // 3) // draws)
     path_run = sample(
         measure, s / length, steps=thin * draws, thin=thin, burn_in=burn_in, chains=chains, key=key + 1, init=grow(run, length),
@@ -118,12 +106,72 @@ def train(
     say(f"paths of {length} models: {burn_in + thin * draws} sweeps, {path_run!r}")
     assert path_run.paths is not None
     members = path_run.paths[..., : network.dim]
-    return Trained(
-        Ensemble(network, members), path_run, measure, s / length, sigma, tuple(history), time.perf_counter() - began
-    )
+    return Trained(Ensemble(network, members), path_run, measure, s / length, sigma, tuple(history), conductor.seconds())
 
 
-def _step(run: Run) -> float:
+class Conductor:
+    """Carries a training out, in one go. A run folder has its own, which can be stopped and gone on with."""
+
+    def decide(self, name: str, choose: Callable[[], float]) -> float:
+        """A number that depends on more than the settings and the key, such as on how fast the machine is."""
+        return choose()
+
+    def sample(self, name: str, measure: PathMeasure, s: Any, **settings: Any) -> Run:
+        """A phase of the training: `tiltwalk.sample`."""
+        return sample(measure, s, **settings)
+
+    def seconds(self) -> float:
+        """Seconds at work."""
+        return time.perf_counter() - self._began
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+
+def warm_up(
+    loss: Supervised,
+    start: Normal,
+    budget: Budget,
+    conductor: Conductor,
+    *,
+    s: float,
+    chains: int,
+    key: int,
+    progress: bool,
+    report: Callable[[str], None],
+) -> tuple[Run, list[dict[str, float]]]:
+    """Single models on growing parts of the data: the run that ends on the whole, and how it went."""
+    if budget.seconds is not None:
+        budget.cost = conductor.decide("seconds a step", lambda: _seconds_a_step(loss, start, chains))
+    parts = _parts(loss)
+    run: Run | None = None
+    history = []
+    tilts = np.geomspace(s / 200, s, 2 * len(parts) + 1)[::2]
+    for i, (part, share) in enumerate(parts):
+        ahead = PATHS_SHARE + sum(later for _, later in parts[i:])
+        name = f"warm-up on {part.n} of {loss.n} samples"
+        steps = budget.steps(conductor, name, share / ahead, part.n / loss.n)
+        single = PathMeasure(RandomWalk(start.scale, start), part, 1)
+        tilt = {"first_s": float(tilts[i]), "s": float(tilts[i + 1])}
+        run = warm_start(
+            single, **tilt, steps=steps, chains=chains, init=run, key=key, progress=progress,
+            sampler=functools.partial(conductor.sample, name),
+        )  # fmt: skip
+        value = float(np.mean(np.asarray(run.state.losses)))
+        history.append({"samples": part.n, "steps": steps, "s": float(tilts[i + 1]), "loss": value, "step": step_size(run)})
+        report(f"{name}: {steps} steps, s up to {tilts[i + 1]:.0f}, loss {value:.3f}")
+    assert run is not None
+    return run, history
+
+
+def initial_scale(loss: Supervised) -> np.ndarray:
+    """The scale of each parameter at initialisation, and 1 for the log noise where that is learnt."""
+    scale = np.asarray(loss.network.scale())
+    return np.append(scale, 1.0) if loss.dim > loss.network.dim else scale
+
+
+def step_size(run: Run) -> float:
+    """The step size that a run with one move came to, mean over the chains."""
     return float(np.mean(next(iter(run.steps.values()))))
 
 
@@ -143,23 +191,26 @@ def _parts(loss: Supervised) -> list[tuple[Supervised, float]]:
 
 
 @dataclasses.dataclass
-class _Clock:
+class Budget:
     """Turns what is left of a budget into steps; `cost` is that of a step of all chains on all data, in the budget's unit."""
 
-    began: float
     seconds: float | None
     evaluations: int | None
     chains: int
-    cost: float
+    cost: float = 1.0
     spent: float = 0.0
 
-    def steps(self, share: float, size: float) -> int:
+    def steps(self, conductor: Conductor, name: str, share: float, size: float) -> int:
         """Steps for `share` of what is left, each `size` times as dear as one on all data with one model."""
-        if self.seconds is not None:
-            left = self.seconds - (time.perf_counter() - self.began)
-        else:
-            left = (self.evaluations or 0) / self.chains - self.spent
-        steps = max(1, int(share * left / (self.cost * size)))
+
+        def choose() -> int:
+            if self.seconds is not None:
+                left = self.seconds - conductor.seconds()
+            else:
+                left = (self.evaluations or 0) / self.chains - self.spent
+            return max(1, int(share * left / (self.cost * size)))
+
+        steps = int(conductor.decide(f"steps: {name}", choose))
         self.spent += steps * size
         return steps
 

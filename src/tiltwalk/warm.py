@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def warm_start(
     init: Any = None,
     key: Any = 0,
     progress: bool = True,
+    sampler: Callable[..., Run] = sample,
 ) -> Run:
     """Single models under the measure's start and loss, at a tilt that rises from `first_s` (default `s / 100`) to `s`.
 
@@ -35,7 +37,7 @@ def warm_start(
     """
     single = PathMeasure(measure.walk, measure.loss, 1)
     first_s = s / 100 if first_s is None else first_s
-    return sample(
+    return sampler(
         single, schedules.geometric(first_s, s, steps), steps=0, burn_in=steps, chains=chains, key=key, init=init,
         moves=Sweep(step=0.1), target_acceptance=ACCEPTANCE, progress=progress,
     )  # fmt: skip
