@@ -3,7 +3,8 @@
 #   make run      set up .venv and do the main job          make check    all that .ci/run runs
 #   make test     set up .venv and run the tests            make figures  draw the figures of the paper
 #   make slow     the tests that take minutes               make bench    the benchmarks
-#   make lint | types | layers | docs                       make clean    remove what the others made
+#   make lint | types | layers | docs                       make torch    install PyTorch, so that its tests run too
+#                                                           make clean    remove what the others made
 #
 # PYTHON=python3.12 picks the interpreter, VENV=.venv/312 another environment, ARGS="-k bridge" what pytest is to run.
 
@@ -13,7 +14,7 @@ ARGS ?=
 WORKERS ?= auto
 BIN := $(VENV)/bin
 
-.PHONY: help run test slow lint types layers docs check figures bench clean
+.PHONY: help run test slow torch lint types layers docs check figures bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +28,8 @@ test: $(VENV)/tools.stamp
 
 slow: $(VENV)/tools.stamp
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+torch: $(VENV)/torch.stamp
 
 lint: $(VENV)/tools.stamp
 	$(BIN)/ruff check .
@@ -73,4 +76,9 @@ $(VENV)/package.stamp: pyproject.toml
 $(VENV)/tools.stamp: $(VENV)/package.stamp
 	@echo "Installing the tools of development into $(VENV) (once)."
 	@$(PIP) install --group dev
+	@touch $@
+
+$(VENV)/torch.stamp: $(VENV)/tools.stamp
+	@echo "Installing PyTorch into $(VENV) (once)."
+	@$(PIP) install --group torch
 	@touch $@

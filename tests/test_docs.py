@@ -70,6 +70,14 @@ def test_a_public_name_without_a_page_is_found() -> None:
     assert public(package) - documented(DOCS.glob("api/*.md")) == {"tiltwalk.Undocumented"}
 
 
+def test_every_correction_to_the_paper_has_the_test_that_it_names() -> None:
+    rows = [line for line in (DOCS / "corrections.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")][1:]
+    named = [re.findall(r"`(test_\w+)`", row.rsplit("|", 2)[1]) for row in rows]
+    assert len(rows) >= 8 and all(named)
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py"))
+    assert [name for names in named for name in names if f"def {name}(" not in tests] == []
+
+
 def test_docstrings_become_what_sphinx_reads() -> None:
     plain = runpy.run_path(str(DOCS / "conf.py"))["plain"]
     assert plain(["Length |x| of x_ by 2 * y, not `a | b`."]) == [r"Length \|x\| of x\_ by 2 \* y, not `a | b`."]

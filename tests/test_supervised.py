@@ -4,6 +4,7 @@ Each claim is checked in plain JAX (`block=10`) and, where it is built, in the c
 """
 
 import json
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tiltwalk import networks
+from tiltwalk import Normal, OrnsteinUhlenbeck, PathMeasure, RandomWalk, networks
 from tiltwalk.losses import block_sizes, blocks, supervised
 from tiltwalk.losses.supervised import Supervised
 from tiltwalk.networks import Activation, Conv, Dense, Flatten, MaxPool
@@ -296,6 +297,32 @@ def test_a_measured_block_is_kept_and_taken_and_a_broken_file_is_not(tmp_path, m
     (tmp_path / "blocks.json").write_text('{"cut sho')
     block_sizes._read.cache_clear()
     assert made("mse", None).block == N
+
+
+# ---- the start that classes need ----
+
+
+@pytest.mark.parametrize("kind", ["cross_entropy", "zero_one"])
+def test_a_flat_start_is_warned_of_where_a_constant_on_all_logits_costs_nothing(kind):
+    loss = made(kind)
+    shifted = {**NETWORK.unflatten(THETAS[0])}
+    last = list(shifted)[-1]
+    shifted[last] = shifted[last] + 50.0
+    far = NETWORK.flatten(shifted)
+    assert float(jnp.linalg.norm(far - THETAS[0])) > 80
+    np.testing.assert_allclose(loss(far[None]), loss(THETAS[:1]), rtol=1e-4)
+    with pytest.warns(UserWarning, match=r"flat start cannot be normalised .* Normal\(network.scale\(\)\)") as caught:
+        PathMeasure(RandomWalk(0.1), loss, 2)
+    assert caught[0].filename == __file__, "the line of the user is shown"
+
+
+def test_no_other_start_or_loss_is_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PathMeasure(RandomWalk(0.1, Normal(NETWORK.scale())), made("cross_entropy"), 2)
+        PathMeasure(OrnsteinUhlenbeck(0.1, 0.1), made("cross_entropy"), 2)
+        for kind in ("mse", "callable"):
+            PathMeasure(RandomWalk(0.1), made(kind), 2)
 
 
 # ---- bad inputs ----

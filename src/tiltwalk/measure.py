@@ -8,6 +8,7 @@ There is no `s` inside: it is an argument of every step, so that annealing, ladd
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,12 @@ class PathMeasure:
         check.whole("PathMeasure.loss.dim", self.loss.dim, low=1)
         self.walk.check_dim(self.loss.dim)
         self._check_loss()
+        if not self.walk.proper and getattr(self.loss, "needs_start", False):
+            warnings.warn(
+                "PathMeasure: a flat start cannot be normalised with this loss, since a constant added to all scores costs "
+                "nothing, and the path drifts off for ever: give the walk a start such as Normal(network.scale()).",
+                stacklevel=3,
+            )
 
     def _check_loss(self) -> None:
         """Raises unless the loss can be compiled and gives one real number a model."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,7 +201,9 @@ class _Figure:
 
         record: dict[str, Any] = {"length": length, "s": own["s"]}
         for name, start in (("flat", tw.Flat()), ("gaussian", tw.Normal(self.network.scale()))):
-            measure = tw.PathMeasure(tw.RandomWalk(self.settings["sigma"], start), self.loss, length)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "PathMeasure: a flat start")  # which is the point here
+                measure = tw.PathMeasure(tw.RandomWalk(self.settings["sigma"], start), self.loss, length)
             run = tw.sample(
                 measure, float(own["s"]), steps=own["sweeps"] * length, thin=thin, moves=tw.moves.paper(length), init=path,
                 key=key_of(self.seed, 1), keep=seen, progress=False,

@@ -105,6 +105,11 @@ class Supervised:
     def differentiable(self) -> bool:
         return self.network.differentiable and self.kind != "zero_one"
 
+    @property
+    def needs_start(self) -> bool:
+        """Whether a flat start cannot be normalised: a constant added to all scores changes no class and costs nothing."""
+        return self.kind in ("cross_entropy", "zero_one")
+
     # ---- what it gives ----
 
     def __call__(self, thetas: Float[Array, "m d"]) -> Float[Array, " m"]:
