@@ -82,37 +82,39 @@ def outputs(network: Network, thetas: Float[Array, "m d"], X: Any) -> Float[Arra
     return network.apply_many(thetas, X) if found is None else found
 
 
-def in_rows(run: Callable[[Any, Any], Any], data: Any, thetas: Float[Array, "m d"]) -> Any:
-    """`run(data, thetas)`, which under any number of `vmap`s is one call with all rows; data that vary are looped over."""
+def in_rows(run: Callable[..., Any], data: Any, *rows: Any) -> Any:
+    """`run(data, *rows)`, arrays with a row a model, which under any number of `vmap`s is one call with all rows.
+
+    Data that vary are looped over.
+    """
 
     @custom_vmap
-    def rows(data: Any, thetas: Any) -> Any:
-        return run(data, thetas)
+    def call(data: Any, *rows: Any) -> Any:
+        return run(data, *rows)
 
-    @rows.def_vmap
-    def _(size: int, batched: Any, data: Any, thetas: Any) -> Any:
-        data_batched, thetas_batched = batched
+    @call.def_vmap
+    def _(size: int, batched: Any, data: Any, *rows: Any) -> Any:
+        data_batched, *rows_batched = batched
         if any(jax.tree.leaves(data_batched)):
-            out = _looped(rows, size, batched, data, thetas)
-        elif thetas_batched:
-            flat = rows(data, thetas.reshape(-1, thetas.shape[-1]))
-            out = jax.tree.map(lambda a: a.reshape(size, thetas.shape[1], *a.shape[1:]), flat)
-        else:  # pragma: no cover - vmap calls a rule only where something is batched
-            raise AssertionError
+            out = _looped(call, size, batched, data, *rows)
+        else:
+            every = [r if b else jnp.broadcast_to(r, (size, *r.shape)) for r, b in zip(rows, rows_batched, strict=True)]
+            flat = call(data, *(r.reshape(-1, *r.shape[2:]) for r in every))
+            out = jax.tree.map(lambda a: a.reshape(size, every[0].shape[1], *a.shape[1:]), flat)
         return out, jax.tree.map(lambda _: True, out)
 
-    return rows(data, thetas)
+    return call(data, *rows)
 
 
-def _looped(rows: Any, size: int, batched: Any, data: Any, thetas: Any) -> Any:
-    leaves, treedef = jax.tree.flatten((data, thetas))
-    which = jax.tree.leaves(batched)
+def _looped(call: Any, size: int, batched: Any, *args: Any) -> Any:
+    leaves, treedef = jax.tree.flatten(args)
+    which = jax.tree.leaves(tuple(batched))
     varying = [a for a, b in zip(leaves, which, strict=True) if b]
 
     def one(mine: list[Any]) -> Any:
         mine = list(mine)
         full = [mine.pop(0) if b else a for a, b in zip(leaves, which, strict=True)]
-        return rows(*jax.tree.unflatten(treedef, full))
+        return call(*jax.tree.unflatten(treedef, full))
 
     return jax.lax.map(one, varying)
 

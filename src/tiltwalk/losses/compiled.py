@@ -76,12 +76,25 @@ def outputs(network: Network, thetas: Float[Array, "m d"], X: Any) -> Any:
 
 
 def listed(task: Task, data: Data, thetas: Float[Array, "m d"], indices: Any) -> Any:
-    """Weighted losses `(m, n)` on the samples at `indices`, read where they lie."""
+    """Weighted losses `(m, n)` on the samples at `indices`, read where they lie: one list, or one a model."""
     native, indices = kernel(), jnp.asarray(indices)
     rows, log_noise = _noise(task, data, thetas)
-    found = native.per_sample(*_call(task, data), rows, _packed(native, data), index=indices[None])
+    found = native.per_sample(*_call(task, data), rows, _packed(native, data), index=jnp.atleast_2d(indices))
     weight = data.weight[indices // data.block, indices % data.block]
     return _likelihood(task, found, weight, log_noise[:, None])
+
+
+def piece(task: Task, data: Data, thetas: Float[Array, "m d"], live: Any, first: Any, count: int) -> Any:
+    """What `count` blocks from `first` on add to the sum, for models that are `live`; the others get no samples, and 0."""
+    native, total = kernel(), data.weight.shape[0]
+    rows, log_noise = _noise(task, data, thetas)
+    start = jnp.full(live.shape, first * BLOCK, jnp.int32)
+    ranges = jnp.stack([start, jnp.where(live, count * BLOCK, 0)], 1)
+    found = native.losses(*_call(task, data), rows, _packed(native, data), ranges=ranges)
+    samples = jnp.minimum(count, total - first) * BLOCK
+    here = jnp.arange(total) - first
+    weight = jnp.sum(jnp.where((here >= 0) & (here < count), jnp.sum(data.weight, 1), 0))
+    return jnp.where(live, _likelihood(task, found * samples.astype(found.dtype), weight, log_noise), 0)
 
 
 def _call(task: Task, data: Data) -> tuple[Any, ...]:

@@ -19,10 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from tiltwalk import check
 from tiltwalk.losses import blocks, heads
+from tiltwalk.losses import pieces as pieces_
 from tiltwalk.losses.inputs import checked_features, checked_targets, checked_weights
 from tiltwalk.networks import Network
 from tiltwalk.networks.callback import surfaced
@@ -117,11 +118,22 @@ class Supervised:
         total: Any = self._run(_sums, self.data, thetas)
         return total / self.n  # type: ignore[no-any-return]
 
-    def per_sample(self, thetas: Float[Array, "m d"], indices: Int[Array, " n"] | None = None) -> Float[Array, "m n"]:
+    def per_sample(
+        self,
+        thetas: Float[Array, "m d"],
+        indices: Int[Array, " n"] | Int[Array, "m n"] | None = None,
+        live: Bool[Array, " m"] | None = None,
+    ) -> Float[Array, "m n"]:
         """The loss of each model on each sample, weight included, so that the mean over all samples is the loss.
 
-        `indices` are positions in the data as they were given, a fixed number of them, and may be traced.
+        `indices` are positions in the data as they were given, a fixed number of them, and may be traced. With a list for
+        each model, `(m, n)`, models for which `live` is false are not evaluated: they get zeros.
         """
+        if indices is not None and jnp.ndim(indices) == 2:
+            rows = jnp.asarray(indices)
+            live = jnp.ones(rows.shape[0], bool) if live is None else live
+            own: Any = self._run(_each_its_own, self.data, thetas, rows, live)
+            return own  # type: ignore[no-any-return]
         if indices is not None:
             listed: Any = self._run(_listed, self.data, thetas, self._checked_indices(indices))
             return listed  # type: ignore[no-any-return]
@@ -139,6 +151,29 @@ class Supervised:
         check.whole("Supervised.part: count", count, low=1, high=self.data.weight.shape[0])
         some = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, count) if a.ndim else a, self.data)
         total: Any = self._run(_sums, some, thetas)
+        return total / self.n  # type: ignore[no-any-return]
+
+    def until(
+        self,
+        thetas: Float[Array, "b w d"],
+        limits: Float[Array, " b"],
+        wanted: Bool[Array, "b w"],
+        pieces: int,
+        low: float = 0.0,
+    ) -> tuple[Float[Array, "b w"], Float[Array, " b"]]:
+        """Losses of groups of `w` models, given up on where the sum of a group must come to exceed its limit.
+
+        The data are looked at in `pieces`; no sample's loss is below `low`. Returns the losses so far, whole where a group
+        was not given up, and the share of the data that each group has seen. Models that are not `wanted` count as zero.
+        """
+        count = max(1, -(-self.data.weight.shape[0] // pieces))
+        run = partial(_until, count=count, low=low)
+        sums, seen = run(self.task, self.data, thetas, limits * self.n, wanted)
+        return sums / self.n, seen
+
+    def where(self, thetas: Float[Array, "m d"], live: Bool[Array, " m"]) -> Float[Array, " m"]:
+        """The loss of the models that are `live`; the others are not evaluated and get 0."""
+        total: Any = self._run(_where, self.data, thetas, live)
         return total / self.n  # type: ignore[no-any-return]
 
     def value_and_grad(self, thetas: Float[Array, "m d"]) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
@@ -237,6 +272,21 @@ def _each(task: blocks.Task, data: blocks.Data, thetas: Any) -> Any:
 @partial(jax.jit, static_argnums=0)
 def _listed(task: blocks.Task, data: blocks.Data, thetas: Any, indices: Any) -> Any:
     return blocks.listed(task, data, thetas, indices)
+
+
+@partial(jax.jit, static_argnums=0)
+def _each_its_own(task: blocks.Task, data: blocks.Data, thetas: Any, indices: Any, live: Any) -> Any:
+    return pieces_.listed(task, data, thetas, indices, live)
+
+
+@partial(jax.jit, static_argnums=0, static_argnames=("count", "low"))
+def _until(task: blocks.Task, data: blocks.Data, thetas: Any, limits: Any, wanted: Any, count: int, low: float) -> Any:
+    return pieces_.until(task, data, thetas, limits, wanted, count, low)
+
+
+@partial(jax.jit, static_argnums=0)
+def _where(task: blocks.Task, data: blocks.Data, thetas: Any, live: Any) -> Any:
+    return pieces_.where(task, data, thetas, live)
 
 
 @partial(jax.jit, static_argnums=0)
