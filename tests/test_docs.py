@@ -46,6 +46,8 @@ def documented(pages: Iterable[Path]) -> set[str]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if code(p).strip()], ids=lambda p: str(p.relative_to(ROOT)))
 def test_python_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in re.findall(r"^(?:import|from) (flax|equinox|torch)\b", code(page), re.MULTILINE):
+        pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     exec(compile(code(page), str(page), "exec"), {"__name__": "page"})
 

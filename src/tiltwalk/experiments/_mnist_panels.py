@@ -63,9 +63,11 @@ def _tilts(axes: Axes, record: Record) -> None:
 
 
 def _draw_loss(axes: Axes, record: Record, colour: dict[int, Any]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     level = record["numbers"]["plateau"]
     axes.axhline(level, color=_plots.INK, linewidth=1.0, linestyle=(0, (4, 3)))
-    axes.text(0.985, level + 0.025, "ln 10", transform=axes.get_yaxis_transform(), ha="right", va="bottom", fontsize=9)
+    axes.text(0.985, level * 1.03, "ln 10", transform=axes.get_yaxis_transform(), ha="right", va="bottom", fontsize=9)
     for length, tone in colour.items():
         points = _of(record, length)
         for p in points:
@@ -73,7 +75,13 @@ def _draw_loss(axes: Axes, record: Record, colour: dict[int, Any]) -> None:
                 axes.errorbar(p["s"], p["loss"], 3 * p["standard_error"], color=tone, capsize=2, elinewidth=1.0)
         _line(axes, points, [p["loss"] for p in points], tone, "o", "-", f"τ = {length}")
     _tilts(axes, record)
-    axes.set_ylim(0, 1.04 * max(level, *(p["loss"] for p in record["numbers"]["points"])))
+    losses = [level, *(p["loss"] for p in record["numbers"]["points"])]
+    axes.set_yscale("log")
+    # room for the legend below the lines, which begin near ln 10
+    axes.set_ylim(min(min(losses) / 1.3, level / 6), 1.2 * max(losses))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("loss per model")
     axes.legend(title="models in a path", frameon=False, loc="lower left")
     _plots.title(axes, "b", "loss")
