@@ -8,7 +8,7 @@ Data flow one way, and the folders say so:
 predicts. `exact.LinearPerceptron` is the closed form that everything is held against.
 """
 
-from tiltwalk import chain, data, diagnostics, exact, losses, metrics, moves, networks, noise, plots, rules, schedules
+from tiltwalk import chain, data, diagnostics, exact, losses, metrics, moves, networks, noise, plots, rules, runs, schedules
 from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
 from tiltwalk.measure import PathMeasure
@@ -48,6 +48,7 @@ __all__ = [
     "noise",
     "plots",
     "rules",
+    "runs",
     "sample",
     "schedules",
     "train",

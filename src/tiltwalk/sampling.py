@@ -310,6 +310,7 @@ class Runner:
         self.bar: Progress | None = None
         self.evaluations = self.gradients = 0.0
         self.first_draw: float | None = None
+        self.unhurried = False  # calls as long as there is room for, whatever they take: the same ones in every run
         self._done = 0
         self._rate: dict[Any, float] = {}
         self.forget_acceptance()
@@ -350,14 +351,13 @@ class Runner:
         store: Any = None
         done = 0
         while done < draws:
-            plan = chain.plan_for(
-                self.measure, self.moves, draws=draws - done, thin=thin, chains=self.chains // self.workers,
-                last=self.last, keep=keep, target=target,
-            )  # fmt: skip
+            plan = self.plan(draws - done, thin, keep, target)
             units = (draws - done) // plan.draws
             most = max(1, plan.room // plan.draws)
             while units:
-                now = max(1, min(units, most, int(self._rate.get(plan, 0.0) * SECONDS_A_CALL)))
+                now = min(units, most)
+                if not self.unhurried:
+                    now = max(1, min(now, int(self._rate.get(plan, 0.0) * SECONDS_A_CALL)))
                 groups, found = self._call(plan, groups, first + done * thin, now, most, phase)
                 if keep is not None:
                     store = self._store(store, found, done, draws, now * plan.draws)
@@ -366,6 +366,13 @@ class Runner:
         if keep is None or store is None:
             return groups, None
         return groups, jax.tree.map(lambda x: np.moveaxis(x, -1 if self.last else 1, 0), store)
+
+    def plan(self, draws: int, thin: int, keep: Callable[[ChainState], Any] | None, target: float | None) -> chain.Plan:
+        """What is compiled for `draws` draws."""
+        return chain.plan_for(
+            self.measure, self.moves, draws=draws, thin=thin, chains=self.chains // self.workers, last=self.last, keep=keep,
+            target=target,
+        )  # fmt: skip
 
     def _call(
         self, plan: chain.Plan, groups: list[chain.Carry], first: int, units: int, most: int, phase: str

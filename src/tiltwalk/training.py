@@ -40,6 +40,8 @@ PATHS_SHARE = 1 - sum(share for _, share in PHASES)
 
 SMALLEST_PART = 128
 
+BLOCK = 32
+
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
@@ -164,6 +166,11 @@ def warm_up(
     return run, history
 
 
+def even(steps: int) -> int:
+    """Many steps as a multiple of `BLOCK`, so that programs that make a block of steps at a time serve them all."""
+    return steps - steps % BLOCK if steps >= 10 * BLOCK else steps
+
+
 def initial_scale(loss: Supervised) -> np.ndarray:
     """The scale of each parameter at initialisation, and 1 for the log noise where that is learnt."""
     scale = np.asarray(loss.network.scale())
@@ -208,7 +215,7 @@ class Budget:
                 left = self.seconds - conductor.seconds()
             else:
                 left = (self.evaluations or 0) / self.chains - self.spent
-            return max(1, int(share * left / (self.cost * size)))
+            return even(max(1, int(share * left / (self.cost * size))))
 
         steps = int(conductor.decide(f"steps: {name}", choose))
         self.spent += steps * size

@@ -18,6 +18,8 @@ EXTRAS = {
     "torch": ("torch",),
     "sklearn": ("scikit-learn",),
     "tables": ("pandas", "pyarrow"),
+    "runs": ("pydantic", "google-crc32c"),
+    "tensorboard": ("tensorboardX",),
 }
 """Packages of each optional extra, as in pyproject.toml: a test compares them."""
 
