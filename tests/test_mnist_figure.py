@@ -369,3 +369,26 @@ def test_claims_that_points_contradict_do_not_hold() -> None:
     assert said(points) == ["does not hold"] * 4
     assert said([point(2, 5, 2.3), point(2, 50, 2.32)])[0] == "holds", "0.02 is within 3 standard errors"
     assert said([point(2, 5, 2.3)], free=40.0) == ["not tested", "not tested", "does not hold", "not tested"]
+
+
+# ---- what is committed ----
+
+COMMITTED = sorted((Path(__file__).parent.parent / "results").glob("mnist*.json"))
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
+def test_committed_figures_say_of_each_claim_what_their_points_say(file: Path) -> None:
+    record = json.loads(file.read_text(encoding="utf-8"))
+    numbers = record["numbers"]
+    found = json.loads(json.dumps(_claims.verdicts(numbers, record["settings"])))
+    assert [claim["verdict"] for claim in numbers["claims"]] == [claim["verdict"] for claim in found]
+    assert record["caption"] == _mnist_panels.caption(record)
+    assert record["quick"] == ("quick" in file.stem) and record["seconds"] > 0 and record["machine"]["cores"] >= 1
+    assert all(file.with_suffix(ending).is_file() for ending in (".png", ".svg"))
+    assert {(p["length"], p["s"]) for p in numbers["points"]} == {
+        (length, s) for length in record["settings"]["lengths"] for s in record["settings"]["tilts"]
+    }
+
+
+def test_the_quick_figure_is_committed() -> None:
+    assert "mnist_quick" in [file.stem for file in COMMITTED]
