@@ -97,3 +97,9 @@ def finite_array(name: str, value: Any, ndims: tuple[int, ...], shape: str) -> n
             raise ValueError(f"{name} must be finite; got {array}.")
         raise ValueError(f"{name} must be finite; got {int(np.sum(~np.isfinite(array)))} entries that are NaN or infinite.")
     return array
+
+
+def entries(name: str, value: Any, dim: int) -> None:
+    """Raises where `value` is a vector of another length than the number of parameters."""
+    if np.ndim(value) == 1 and np.shape(value)[0] != dim:
+        raise ValueError(f"{name} must be one number or one per parameter, {dim} of them; got {np.shape(value)[0]}.")

@@ -68,6 +68,10 @@ class Walk(Protocol):
         """What a new first model adds to the log acceptance ratio; None where that is always zero."""
         ...
 
+    def free_single_model(self, length: int) -> bool:
+        """Whether `sites` and `window` step from where a model is, as a path of one model has no law to be drawn from."""
+        ...
+
 
 class GaussianChain:
     """The conditional laws of a Gaussian chain; `RandomWalk` and `OrnsteinUhlenbeck` say what `a`, `q` and the centre are."""
@@ -91,9 +95,11 @@ class GaussianChain:
     def log_correction(self, old_first: Array, new_first: Array) -> Array | None:
         return None
 
-    def _free_single_model(self, length: int) -> bool:
-        # One model under a flat start has no law to be drawn from: a symmetric step from where it is takes its place,
-        # which is the neuroevolution limit of the paper.
+    def free_single_model(self, length: int) -> bool:
+        """Whether the path is one model under a flat start, which has no law to be drawn from.
+
+        A symmetric step from where it is takes its place, which is the neuroevolution limit of the paper.
+        """
         return length == 1 and not self._has_gaussian_start
 
     @property
@@ -103,7 +109,7 @@ class GaussianChain:
     def sites(self, path: Array, first: int, noise: Array) -> tuple[Array, Array]:
         length, dtype = path.shape[0], path.dtype
         old = path[first::2]
-        if self._free_single_model(length):
+        if self.free_single_model(length):
             return old, like_models(jnp.asarray(self.sigma, dtype), path) * noise
         a, q, c, sigma = (
             like_models(jnp.asarray(x, dtype), path)
@@ -121,7 +127,7 @@ class GaussianChain:
 
     def window(self, path: Array, first: Array, noise: Array, count: Array | None) -> tuple[Array, Array]:
         length, width, dtype = path.shape[0], noise.shape[0], path.dtype
-        if self._free_single_model(length):
+        if self.free_single_model(length):
             return path, like_models(jnp.asarray(self.sigma, dtype), path) * noise
         a, q, c, sigma = (
             like_models(jnp.asarray(x, dtype), path)
@@ -183,11 +189,6 @@ def _increments(path: Array, centre: Any, persistence: Any, sigma: Any) -> Array
     return jnp.sum(-((moved / deviation) ** 2) / 2 - jnp.log(deviation) - math.log(2 * math.pi) / 2)
 
 
-def _check_entries(name: str, value: Any, dim: int) -> None:
-    if jnp.ndim(value) == 1 and jnp.shape(value)[0] != dim:
-        raise ValueError(f"{name} must be one number or one per parameter, {dim} of them; got {jnp.shape(value)[0]}.")
-
-
 @pytree
 class RandomWalk(GaussianChain):
     """`theta_1 ~ start`, then `theta_{t+1} = theta_t + N(0, sigma^2)`; `sigma` is one number or one per parameter."""
@@ -222,9 +223,9 @@ class RandomWalk(GaussianChain):
         return self.start.proper and not self.start.has_rest
 
     def check_dim(self, dim: int) -> None:
-        _check_entries("RandomWalk.sigma", self.sigma, dim)
+        check.entries("RandomWalk.sigma", self.sigma, dim)
         for name in ("scale", "centre", "low", "high"):
-            _check_entries(f"{type(self.start).__name__}.{name}", getattr(self.start, name, 0.0), dim)
+            check.entries(f"{type(self.start).__name__}.{name}", getattr(self.start, name, 0.0), dim)
 
     def draw(self, key: PRNGKeyArray, length: int, dim: int, first: Any = None) -> Array:
         start_key, walk_key = jax.random.split(key)
@@ -291,7 +292,7 @@ class OrnsteinUhlenbeck(GaussianChain):
 
     def check_dim(self, dim: int) -> None:
         for name in ("sigma", "pull", "centre"):
-            _check_entries(f"OrnsteinUhlenbeck.{name}", getattr(self, name), dim)
+            check.entries(f"OrnsteinUhlenbeck.{name}", getattr(self, name), dim)
 
     def draw(self, key: PRNGKeyArray, length: int, dim: int, first: Any = None) -> Array:
         start_key, walk_key = jax.random.split(key)

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from tiltwalk import check
@@ -21,10 +22,19 @@ from tiltwalk.shapes import like_models
 from tiltwalk.types import Noise, Proposal
 
 
-def check_settings(name: str, step: Any, fraction: Any) -> None:
+def check_settings(name: str, step: Any, fraction: Any = 1.0) -> None:
     """Raises unless `step` and `fraction` are in (0, 1]."""
     check.number(f"{name}.step", step, low=0, high=1, low_open=True)
     check.number(f"{name}.fraction", fraction, low=0, high=1, low_open=True)
+
+
+def check_curvature(name: str, curvature: Any) -> None:
+    """Raises unless `curvature` is zero or positive: a preconditioner must not turn hills into wells."""
+    if not check.concrete(curvature):
+        return
+    values = check.finite_array(f"{name}.curvature", curvature, (0, 1), "() or (d,)")
+    if np.any(values < 0):
+        raise ValueError(f"{name}.curvature must be at least 0; got {values.min():g}.")
 
 
 def refresh(
