@@ -285,6 +285,12 @@ def test_reproduce_says_what_it_found_and_wrote(
     assert re.fullmatch(rf"Wrote {re.escape(str(tmp_path))}/linear\.png in \d+ s\.", out.splitlines()[1])
 
 
+def test_every_sampler_of_the_long_figures_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    from tiltwalk.experiments import mnist
+
+    assert f"[{'|'.join(sorted(mnist.SAMPLERS, reverse=True))}]" in run("reproduce", "--help", capsys=capsys)[1]
+
+
 # ---- info ----
 
 

@@ -13,6 +13,7 @@ import click
 EXTRAS = {
     "plots": ("matplotlib",),
     "arviz": ("arviz-base", "arviz-stats"),
+    "gradients": ("optax",),
     "flax": ("flax",),
     "equinox": ("equinox",),
     "torch": ("torch",),
