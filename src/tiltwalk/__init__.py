@@ -11,6 +11,8 @@ predicts. `exact.LinearPerceptron` is the closed form that everything is held ag
 from tiltwalk import chain, data, diagnostics, exact, losses, metrics, moves, networks, noise, plots, rules, runs, schedules
 from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
+from tiltwalk.exchange import exchange, spaced_ladder
+from tiltwalk.exchange_run import ExchangeRun
 from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
@@ -24,6 +26,7 @@ __all__ = [
     "ChainState",
     "Decision",
     "Ensemble",
+    "ExchangeRun",
     "Flat",
     "Noise",
     "Normal",
@@ -40,6 +43,7 @@ __all__ = [
     "data",
     "diagnostics",
     "exact",
+    "exchange",
     "grow",
     "losses",
     "metrics",
@@ -51,6 +55,7 @@ __all__ = [
     "runs",
     "sample",
     "schedules",
+    "spaced_ladder",
     "train",
     "warm_start",
 ]

@@ -210,6 +210,14 @@ def chosen_move(words: UInt32[Array, " 2"], steps: Any, weights: Any) -> Int[Arr
     return jnp.searchsorted(bounds / bounds[-1], noise_.move_choice(words, steps), side="right").clip(0, len(weights) - 1)
 
 
+def tuned(
+    step: Float[Array, " c"], number: UInt32[Array, ""], accepted: Float[Array, " c"], target: float
+) -> Float[Array, " c"]:
+    """The step size after step `number`, which accepted a share `accepted` of its blocks (Robbins, Monro 1951)."""
+    gain = jnp.maximum((number.astype(jnp.float32) + 1) ** -0.6, SLOWEST_GAIN)
+    return jnp.clip(step * jnp.exp(gain * (accepted - target)), SMALLEST_STEP, 1).astype(step.dtype)
+
+
 # ---- many steps of many chains ----
 
 
@@ -313,9 +321,7 @@ def advance(
             state, accepted, cost = every(carry, noise, tilt)
             steps = carry.steps
             if plan.target is not None:
-                gain = jnp.maximum((number.astype(jnp.float32) + 1) ** -0.6, SLOWEST_GAIN)
-                moved = steps[index] * jnp.exp(gain * (accepted - plan.target))
-                steps = steps.at[index].set(jnp.clip(moved, SMALLEST_STEP, 1).astype(steps.dtype))
+                steps = steps.at[index].set(tuned(steps[index], number, accepted, plan.target))
             return Carry(state, steps), accepted, cost if plan.last else jnp.mean(cost, 0)
 
         return many

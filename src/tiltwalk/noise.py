@@ -148,3 +148,10 @@ def step_noise(
 def move_choice(words: UInt32[Array, " 2"], steps: UInt32[Array, "..."]) -> Float[Array, ...]:
     """A uniform number a step, the same for all chains: which move of a mixture is made."""
     return _unit(step_key(words, steps, 2**16, _CHOICE)[0])
+
+
+def swap_uniforms(
+    words: UInt32[Array, " 2"], steps: UInt32[Array, " k"], pairs: int, ladders: UInt32[Array, " c"], dtype: np.dtype
+) -> Float[Array, "k pairs c"]:
+    """Uniform numbers that decide swaps between neighbouring rungs of ladders, for each pair of rungs."""
+    return _draw(step_key(words, steps, 2**16 + 1, _UNIFORM), pairs, ladders, True, dtype, "uniform")

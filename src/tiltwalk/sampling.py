@@ -426,9 +426,13 @@ class Runner:
         self.gradients += float(tallies[0].gradients) * self.chains
         self._done += steps
         if self.bar is not None and not self.bar.silent:
-            loss = float(np.mean([np.mean(np.asarray(g.state.losses)) for g in groups]))
+            loss = float(np.mean([self._mean_loss(group) for group in groups]))
             rate = float(np.sum(self._accepted) / max(1.0, np.sum(self._made) * self.chains))
             self.bar.advance(steps, s=s, loss=loss, acceptance=rate, phase=phase)
+
+    def _mean_loss(self, group: Any) -> float:
+        """What a progress line shows."""
+        return float(np.mean(np.asarray(group.state.losses)))
 
     def _store(self, store: Any, found: list[Any], done: int, draws: int, new: int) -> Any:
         """Copies the new draws of all groups to their place: `(draws, ..., chains)` or `(draws, chains, ...)`."""
