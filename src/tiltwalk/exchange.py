@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from tiltwalk import chain, check, noise, sampling, spacing
+from tiltwalk import chain, check, diagnostics, noise, sampling, spacing
 from tiltwalk import ladder as loop
 from tiltwalk.exchange_run import ExchangeRun
 from tiltwalk.ladder_runner import LadderRunner
@@ -30,8 +30,8 @@ from tiltwalk.types import ChainState, Move, Rule
 ACCEPTANCE = 0.3
 """What step sizes are tuned to where nothing is said."""
 
-COLD_GAP, FEWEST_TRIES = 0.05, 40
-"""A share of swaps below which two neighbouring rungs hardly know of each other, and how many tries must show it."""
+FEWEST_TRIES = 40
+"""Tries to swap that must stand behind a warning."""
 
 PILOTS, PILOT_STEPS, PILOT_CHAINS = 4, 384, 16
 """Runs that place the rungs, their steps, and the ladders of small models in them."""
@@ -358,14 +358,6 @@ def _same_loss(one: PathMeasure, other: PathMeasure) -> bool:
 
 def _warn_of_gaps(run: ExchangeRun, swap_every: int) -> None:
     """Where swaps are so rare that the rungs above learn nothing from those below."""
-    if run.made // (2 * swap_every) * run.chains < FEWEST_TRIES:
-        return
-    gaps = np.flatnonzero(run.swap_rates < COLD_GAP)
-    if gaps.size:
-        i = int(gaps[np.argmin(run.swap_rates[gaps])])
-        warnings.warn(
-            f"Swaps between s = {run.s[i]:.4g} and {run.s[i + 1]:.4g} are made in {run.swap_rates[i]:.1%} of the tries, and in "
-            f"{gaps.size} of {run.rungs - 1} places in fewer than {COLD_GAP:.0%}: put rungs between, or let them be placed, by "
-            f"exchange(measure, ({run.s[0]:.4g}, {run.s[-1]:.4g}), rungs=...) or spaced_ladder.",
-            stacklevel=3,
-        )
+    if run.made // (2 * swap_every) * run.chains >= FEWEST_TRIES and np.any(run.swap_rates < diagnostics.COLD_GAP):
+        placed = f"Or let all be placed: exchange(measure, ({run.s[0]:.4g}, {run.s[-1]:.4g}), rungs={run.rungs})."
+        warnings.warn(" ".join((*diagnostics.ladder_advice(run.swap_rates, run.s), placed)), stacklevel=3)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from tiltwalk import diagnostics
 from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.types import ChainState
@@ -78,6 +79,11 @@ class ExchangeRun:
         trips = float(self.round_trips.sum())
         return self.made * self.rungs * self.chains / trips if trips else float("inf")
 
+    def verdict(self) -> diagnostics.Verdict:
+        """Whether the draws at the highest rung can be trusted, in words, and what to do about them and about the ladder."""
+        top = self.rung(-1).verdict()
+        return dataclasses.replace(top, advice=(*top.advice, *diagnostics.ladder_advice(self.swap_rates, self.s)))
+
     def rung(self, i: int) -> Run:
         """The draws of one rung as a run of its own; negative numbers count from the highest."""
         i = range(self.rungs)[i]
@@ -96,6 +102,7 @@ class ExchangeRun:
             seconds=self.seconds / self.rungs,
             first_draw_seconds=self.seconds / self.rungs,
             gradients=self.gradients // self.rungs,
+            cautions=diagnostics.cautions(self.measures[i]),
         )
 
     def __repr__(self) -> str:
