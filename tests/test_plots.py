@@ -275,3 +275,9 @@ def test_matplotlib_is_imported_when_something_is_drawn_and_named_where_it_is_mi
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == 'Figures need matplotlib: pip install "tiltwalk[plots]".\n'
+
+
+def test_names_are_drawn_as_they_are_and_not_as_mathematics() -> None:
+    ax = tw.plots.confusion([0, 1], [0, 0], axes(), classes=[r"$\frac{", "a\nb" + 20 * "c"])
+    ax.figure.savefig(__import__("io").BytesIO(), format="svg")
+    assert [t.get_text() for t in ax.get_yticklabels()] == [r"\$\frac{", "a bcccccccc…"]

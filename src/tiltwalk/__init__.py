@@ -8,6 +8,8 @@ Data flow one way, and the folders say so:
 predicts. `exact.LinearPerceptron` is the closed form that everything is held against.
 """
 
+from typing import Any
+
 from tiltwalk import chain, data, diagnostics, exact, losses, metrics, moves, networks, noise, plots, rules, runs, schedules
 from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
@@ -37,6 +39,8 @@ __all__ = [
     "Run",
     "StepInfo",
     "Trained",
+    "TrajectoryClassifier",
+    "TrajectoryRegressor",
     "Uniform",
     "__version__",
     "chain",
@@ -59,3 +63,12 @@ __all__ = [
     "train",
     "warm_start",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, when they are asked for: they need scikit-learn, which nothing else here does."""
+    if name in ("TrajectoryClassifier", "TrajectoryRegressor"):
+        from tiltwalk import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'tiltwalk' has no attribute {name!r}")

@@ -62,6 +62,7 @@ def train(
     y: Any,
     *,
     kind: Any = "cross_entropy",
+    sample_weight: Any = None,
     seconds: float | None = None,
     evaluations: int | None = None,
     s: float | None = None,
@@ -77,10 +78,11 @@ def train(
 
     The budget is either `seconds`, which are turned into steps by a short measurement and so depend on the machine, or
     `evaluations` of one model on all data, which do not. `s` is the tilt of a single model, by default 10 times the number of
-    samples: a cold posterior, where Bayes' would be `s = N`. `sigma` is in units of each parameter's initialisation scale.
+    samples: a cold posterior, where Bayes' would be `s = N`. `sigma` is in units of each parameter's initialisation scale;
+    `sample_weight` counts relative to its mean.
     """
     conductor = Conductor()
-    loss = Supervised(network, X, y, kind=kind)
+    loss = Supervised(network, X, y, kind=kind, sample_weight=sample_weight)
     check.whole("train.length", length, low=1)
     check.whole("train.draws", draws, low=1)
     check.whole("train.chains", chains, low=1)

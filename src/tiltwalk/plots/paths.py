@@ -82,6 +82,7 @@ def landscape(run: Any, loss: Any, ax: Axes | None = None) -> Axes:
 
 def trace(ax: Axes, path: Float[np.ndarray, "tau 2"]) -> None:
     """A path in the plane: a line, a dot a model with colour along the path, a square for the first."""
+    path = path[spread(len(path), MODELS // PATHS)]
     colours = style.along(len(path))
     ax.plot(path[:, 0], path[:, 1], color=style.INK, linewidth=0.9, zorder=2)
     ax.scatter(path[:, 0], path[:, 1], c=colours, s=24, edgecolors="white", linewidths=0.5, zorder=3)

@@ -54,7 +54,7 @@ def confusion(
                 ink = "white" if shares[row, column] > 0.55 else style.SOLID
                 ax.text(column, row, str(count), ha="center", va="center", color=ink, fontsize=9 if size <= 12 else 6)
     if size <= 2 * NUMBERS:
-        names = [str(name)[:12] for name in (range(size) if classes is None else classes)]
+        names = [style.label(name, 12) for name in (range(size) if classes is None else classes)]
         turn = 0 if max(map(len, names)) <= 3 else 60
         ax.set_xticks(range(size), names, rotation=turn)
         ax.set_yticks(range(size), names)
@@ -168,7 +168,7 @@ def _mosaic(
     above, beside = max(3, height // 3), max(1, width // 8)
     sheet = np.ones((rows * (height + above), columns * (width + beside), channels + 1))
     sheet[..., -1] = 0  # between the images, nothing
-    named = [str(i)[:10] for i in (range(p.shape[1]) if classes is None else classes)]
+    named = [style.label(i, 10) for i in (range(p.shape[1]) if classes is None else classes)]
     for place, index in enumerate(chosen):
         top, left = place // columns * (height + above) + above, place % columns * (width + beside)
         sheet[top : top + height, left : left + width] = np.append(images[index], np.ones((height, width, 1)), axis=2)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SHOWN = 1000
 """Of a longer run, so many draws are drawn, evenly spaced, the first and the last among them."""
 
+DOTS = 200
 LINES = 16
 """Of more chains, so many have a line of their own; means are over all."""
 
@@ -24,26 +25,34 @@ def loss(run: Any, ax: Axes | None = None) -> Axes:
     """Loss per model at each draw: a thin line a chain, a thick one for their mean, and `s` at the right where it changes."""
     per_model = losses_of("loss", run).mean(-1, dtype=np.float64)
     ax = style.axes_for(ax)
-    shown = spread(per_model.shape[1])
-    for chain in per_model[:LINES]:
-        ax.plot(shown, chain[shown], color=style.COOL, linewidth=0.7, alpha=0.45)
-    ax.plot(shown, per_model.mean(0)[shown], color=style.COOL, label="mean over chains")
-    if per_model.min() > 0 and per_model.max() > 30 * per_model.min():
-        ax.set_yscale("log")
-    ax.set(xlabel="draw", ylabel="loss per model")
     tilt = np.asarray(run.s, float)
-    if tilt.size == 0 or (tilt == tilt[0]).all():
-        ax.set_title(f"$s$ = {tilt[0]:g}" if tilt.size else "", loc="left")
-        return ax
+    against(ax, "draw", np.arange(per_model.shape[1]), per_model, tilt)
+    if tilt.size and (tilt == tilt[0]).all():
+        ax.set_title(f"$s$ = {tilt[0]:g}", loc="left")
+    return ax
+
+
+def against(
+    ax: Axes, what: str, x: np.ndarray[Any, Any], values: Float[np.ndarray, "chains n"], s: np.ndarray[Any, Any]
+) -> None:
+    """Losses of chains against `x`, and the tilt at the right where it changes."""
+    shown = spread(values.shape[1])
+    for chain in values[:LINES]:
+        ax.plot(x[shown], chain[shown], color=style.COOL, linewidth=0.7, alpha=0.45)
+    ax.plot(x[shown], values.mean(0)[shown], color=style.COOL, label="mean over chains")
+    if np.nanmin(values) > 0 and np.nanmax(values) > 30 * np.nanmin(values):
+        ax.set_yscale("log")
+    ax.set(xlabel=what, ylabel="loss per model")
+    if s.size == 0 or (s == s[0]).all():
+        return
     right = ax.twinx()
-    right.plot(shown, tilt[shown], color=style.WARM, linewidth=1.2, drawstyle="steps-post")
+    right.plot(x[shown], s[shown], color=style.WARM, linewidth=1.2, drawstyle="steps-post")
     right.set_ylabel("tilt $s$", color=style.WARM)
     right.tick_params(axis="y", colors=style.WARM)
     right.spines["right"].set_visible(True)
     right.grid(visible=False)
-    if tilt.min() > 0 and tilt.max() > 30 * tilt.min():
+    if s.min() > 0 and s.max() > 30 * s.min():
         right.set_yscale("log")
-    return ax
 
 
 def acceptance(run: Any, ax: Axes | None = None) -> Axes:
@@ -53,9 +62,11 @@ def acceptance(run: Any, ax: Axes | None = None) -> Axes:
     ax = style.axes_for(ax)
     for place, values in enumerate(by_chain.values()):
         ax.bar(place, values.mean(), width=0.5, color=style.COOL, alpha=0.35)
-        offsets = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
-        ax.plot(place + offsets, values, "o", color=style.COOL, markersize=4)
-    labels = [f"{name}\nstep {np.mean(steps[name]):.3g}" if name in steps else name for name in by_chain]
+        some = values[spread(len(values), DOTS)]
+        ax.plot(place + _offsets(some), some, "o", color=style.COOL, markersize=4)
+    labels = [
+        f"{style.label(name)}\nstep {np.mean(steps[name]):.3g}" if name in steps else style.label(name) for name in by_chain
+    ]
     ax.set_xticks(range(len(by_chain)), labels)
     ax.set(ylabel="accepted", ylim=(0, 1), xlim=(-0.6, len(by_chain) - 0.4))
     ax.grid(visible=False, axis="x")
@@ -67,13 +78,13 @@ def step_sizes(run: Any, ax: Axes | None = None) -> Axes:
     steps = {name: np.ravel(values) for name, values in _by_move("step_sizes", run, "steps").items()}
     ax = style.axes_for(ax)
     for place, values in enumerate(steps.values()):
-        offsets = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
-        ax.plot(place + offsets, values, "o", color=style.COOL, markersize=4, clip_on=False)
+        some = values[spread(len(values), DOTS)]
+        ax.plot(place + _offsets(some), some, "o", color=style.COOL, markersize=4, clip_on=False)
     every = np.log10(np.concatenate(list(steps.values())))
     ax.set_yscale("log")
     ax.set_ylim(10 ** np.floor(every.min() - 1e-9), 10 ** np.ceil(every.max()))  # whole decades, at least one
     ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-    ax.set_xticks(range(len(steps)), list(steps))
+    ax.set_xticks(range(len(steps)), [style.label(name) for name in steps])
     ax.set(ylabel="step size", xlim=(-0.6, len(steps) - 0.4))
     ax.grid(visible=False, axis="x")
     return ax
@@ -83,8 +94,10 @@ def by_position(run: Any, ax: Axes | None = None) -> Axes:
     """Loss of each model of the path, first to last: the mean over draws and chains, and where nine tenths of them lie."""
     losses = losses_of("by_position", run)
     losses = losses.reshape(-1, losses.shape[-1])
+    shown = spread(losses.shape[1])
+    losses = losses[:, shown]
     low, high = np.quantile(losses, [0.05, 0.95], axis=0)
-    position = np.arange(1, losses.shape[1] + 1)
+    position = shown + 1
     ax = style.axes_for(ax)
     ax.fill_between(position, low, high, color=style.COOL, alpha=0.2, linewidth=0, label="5 % to 95 % of the draws")
     ax.plot(position, losses.mean(0, dtype=np.float64), "o-", color=style.COOL, markersize=4, label="mean")
@@ -178,6 +191,11 @@ def curve_of(run: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.n
         raise ValueError(f"plots.curve.run must have as many losses and errors as s; got {s.size}, {mean.size}, {error.size}.")
     order = np.argsort(s, kind="stable")
     return s[order], mean[order], np.nan_to_num(error[order])
+
+
+def _offsets(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Where dots of one move stand side by side."""
+    return np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
 
 
 def _by_move(name: str, run: Any, field: str) -> dict[str, Any]:

@@ -119,6 +119,13 @@ def as_svg(figure: Figure) -> str:
     return text.getvalue()
 
 
+def label(text: Any, most: int = 24) -> str:
+    """Somebody's name for something, as it is and not as mathematics, and no longer than `most` letters."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    shown = shown if len(shown) <= most else shown[: most - 1] + "…"
+    return shown.replace("$", r"\$")
+
+
 def colours(n: int) -> list[Any]:
     """`n` colours from dark to bright, short of the yellow that white paper swallows."""
     from matplotlib import colormaps
