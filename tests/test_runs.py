@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 
 import tiltwalk as tw
 from tests.run_cases import KillAfter, Killed, copied, made, same, small
-from tiltwalk import runs
-from tiltwalk.runs import session
+from tiltwalk import cli, runs
+from tiltwalk.runs import config, session
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +123,84 @@ def test_a_finished_run_that_is_gone_on_with_stays_as_it_is(whole: Path, tmp_pat
     result = session.resume(path)
     assert result["test"]["accuracy"] == json.loads((whole / "result.json").read_text())["test"]["accuracy"]
     same(path, whole)
+
+
+# ---- settings ----
+
+
+def test_the_example_is_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--example"]) == 0
+    text = capsys.readouterr().out
+    assert config.read(tomllib.loads(text)) == config.Config()
+    named = {line.split("=")[0].strip("# ") for line in text.splitlines() if re.match(r"(# )?\w+ =", line)}
+    sections = [type(value[0] if isinstance(value, list) else value) for _, value in config.Config()]
+    assert named == {key for section in sections for key in section.model_fields}
+
+
+def test_settings_survive_being_written(tmp_path: Path) -> None:
+    changes = [
+        "walk.sigma=0.05", 'data.source="a \\"b\\" \\\\ c.csv"', "network.hidden=[3, 4]", "budget.evaluations=500",
+        "chains.target_acceptance=1", 'moves=[{kind="bridge", width="any"}, {kind="shoot", reach=2, weight=3}]',
+    ]  # fmt: skip
+    chosen = config.load(None, changes)
+    for comments in (False, True):
+        (tmp_path / "run.toml").write_text(config.toml(chosen, comments=comments), encoding="utf-8")
+        assert config.load(tmp_path / "run.toml") == chosen
+    assert chosen.data.source == 'a "b" \\ c.csv'
+    assert [move.kind for move in chosen.moves] == ["bridge", "shoot"]
+
+
+def test_the_published_schema_is_the_current_one() -> None:
+    published = json.loads((ROOT / "docs" / "run.schema.json").read_text(encoding="utf-8"))
+    assert published == config.json_schema(), "write it again: tiltwalk train --schema > docs/run.schema.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("walk.sigm=1", "walk.sigm is not a setting; [walk] has kind, length, sigma, pull. Did you mean walk.sigma?"),
+        ("wlak.sigma=1", "wlak is not a setting; a run has data, network, walk"),
+        ("walk=3", "walk must be a table; got 3."),
+        ("walk.sigma=-1", 'walk.sigma must be a number above 0, or "auto"; got -1.'),
+        ("walk.sigma=nan", 'walk.sigma must be a number above 0, or "auto"; got nan.'),
+        ("walk.sigma=wide", "walk.sigma must be a number above 0, or \"auto\"; got 'wide'."),
+        ("walk.length=2.5", "walk.length must be a whole number of at least 1 and at most 100000; got 2.5."),
+        ("walk.length=true", "walk.length must be a whole number"),
+        ("network.hidden=[8, 0]", "network.hidden.1 must be a whole number of at least 1"),
+        ("network.hidden=[]", "network.hidden must be a list of at least 1 entries"),
+        ("network.activation=rel", 'network.activation must be one of "relu", "tanh"'),
+        (
+            "moves=[]",
+            "moves must be a list of at least 1 entries, each a table with kind one of bridge, shoot, single_site, sweep",
+        ),
+        ('moves=[{kind="swep"}]', "moves.0 must be a table with kind one of bridge, shoot, single_site, sweep"),
+        ("moves.0.step=1.5", "moves.0.step must be a number above 0 and at most 1; got 1.5."),
+        ("moves.1.step=0.5", "moves.1 must be an entry of moves, 0 to 0."),
+        ('moves=[{kind="sweep", width=2}]', "moves.0.width is not a setting; [moves.0] has weight, step, fraction, kind."),
+        ("data.source=7", "data.source must be text; got 7."),
+        ("budget.warm_up=1", "budget.warm_up must be true or false; got 1."),
+        ("budget.warm_up=false", "walk.sigma must be a number where budget.warm_up is false"),
+        ("budget.steps=7", "budget.steps must be a multiple of output.thin = 2; got 7."),
+        ("loss.noise=0.5", "loss.noise must be left out unless loss.kind is"),
+        ("walk.sigma", "--set must be KEY=VALUE, such as walk.sigma=0.05; got 'walk.sigma'."),
+        ("=1", "--set must be KEY=VALUE"),
+        ("walk.sigma.more=1", "walk.sigma has no settings of its own"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_is_allowed(change: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        config.load(None, ["output.thin=2", *([] if change != "walk.sigma.more=1" else ["walk.sigma=1"]), change])
+
+
+def test_a_budget_is_seconds_or_evaluations(tmp_path: Path) -> None:
+    (tmp_path / "both.toml").write_text("[budget]\nseconds = 20.0\nevaluations = 500\n")
+    with pytest.raises(ValueError, match=r"budget\.seconds must be left out where budget\.evaluations is given"):
+        config.load(tmp_path / "both.toml")
+    assert config.load(None, ["budget.evaluations=500"]).budget.seconds is None
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    for content in (b"[walk\n", b"\xff\xfe", b"x = " + b"[" * 5000):
+        (tmp_path / "bad.toml").write_bytes(content)
+        with pytest.raises(ValueError, match=r"bad\.toml must be TOML"):
+            config.load(tmp_path / "bad.toml")

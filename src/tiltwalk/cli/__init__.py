@@ -1,7 +1,8 @@
 """The command line: parse, call, print. `tiltwalk --help` lists the commands.
 
-Every command exits 0 on success and says what it wrote; 2 on bad input, with one sentence; 130 when interrupted; 1 on a
-fault of our own, with a sentence that asks to report it. `--debug` shows the traceback in place of the sentence.
+Every command exits 0 on success and says what it wrote; 2 on bad input, with one sentence; 130 when interrupted and 143 when
+terminated; 1 on a fault of our own, with a sentence that asks to report it. `--debug` shows the traceback in place of the
+sentence.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from tiltwalk.cli.lazy import LazyGroup
 
 COMMANDS = {
     "train": ("tiltwalk.cli.train", "Train an ensemble without gradients, and test it."),
+    "resume": ("tiltwalk.cli.resume", "Go on with a run that was stopped or killed, or beyond its end."),
+    "predict": ("tiltwalk.cli.predict", "Predict new samples: classes, probabilities, spread over the members."),
+    "sweep": ("tiltwalk.cli.sweep", "Runs over a grid of settings, each in its own folder; goes on where it was stopped."),
     "reproduce": ("tiltwalk.cli.reproduce", "Draw a figure of the paper: PNG, SVG and a JSON of its numbers."),
     "exact": ("tiltwalk.cli.exact", "The linear perceptron in closed form: loss and log Z against s."),
     "bench": ("tiltwalk.cli.bench", "Measure losses of networks, or the sampler, on this machine."),
-    "info": ("tiltwalk.cli.info", "This machine: versions, devices, memory, extras, and which kernel runs."),
+    "info": ("tiltwalk.cli.info", "A run: where it stands; or this machine: versions, devices, memory, extras."),
+    "completion": ("tiltwalk.cli.completion", "Let a shell complete commands and options."),
 }
 
 

@@ -1,4 +1,4 @@
-"""`tiltwalk info`: what this machine has, and what tiltwalk makes of it."""
+"""`tiltwalk info`: what this machine has, and what tiltwalk makes of it; `tiltwalk info RUN`: where a run stands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,9 +27,20 @@ EXTRAS = {
 
 
 @click.command("info")
+@click.argument("folder", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
+@click.option("--watch", is_flag=True, help="Of a run: again every few seconds, until it ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
-def command(as_json: bool) -> None:
-    """This machine: versions, devices, cores, memory, optional extras, and whether the compiled kernel is in use."""
+def command(folder: Path | None, watch: bool, as_json: bool) -> None:
+    """A run: what it is, where it stands, how to go on. Without one, this machine: versions, devices, cores, memory,
+    optional extras, and whether the compiled kernel is in use.
+    """
+    if folder is None and watch:
+        raise click.UsageError("--watch needs a RUN to watch.", click.get_current_context())
+    if folder is not None:
+        from tiltwalk.cli import info_run
+
+        info_run.show(folder, watch, as_json)
+        return
     found = gathered()
     click.echo(json.dumps(found, indent=1, ensure_ascii=False) if as_json else text(found))
 

@@ -1,4 +1,4 @@
-"""`tiltwalk train DATA`: an ensemble in a given time, and how good it is on data that it has not seen."""
+"""`tiltwalk train DATA`: a run in a folder of its own, from settings on the line or in a file."""
 
 from __future__ import annotations
 
@@ -8,125 +8,93 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
-from tiltwalk import data, metrics, networks
-from tiltwalk.ensemble import Ensemble
-from tiltwalk.experiments import writable
-from tiltwalk.training import Trained, train
+from tiltwalk.cli import live
 
-NETWORKS = ("lenet", "mlp", "linear")
-HELD_BACK = 0.2
-"""The part of a user's own file that is kept for the test."""
+RUNS = Path("runs")
+LATEST = "latest"
+
+SHORT = {
+    "source": "data.source", "target": "data.target", "kind": "network.kind", "hidden": "network.hidden",
+    "seconds": "budget.seconds", "evaluations": "budget.evaluations", "chains": "chains.count", "length": "walk.length",
+    "draws": "output.paths", "s": "schedule.s", "sigma": "walk.sigma", "seed": "seeds.run", "steps": "budget.steps",
+}  # fmt: skip
+"""Options that are short for settings."""
 
 
 @click.command("train")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="[DATA]", required=False)
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file with settings.")
+@click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="One setting, such as walk.sigma=0.05. Repeat for more."
+)
 @click.option("--target", help="CSV, Parquet: the column to predict. NPZ: the array, such as y.")
-@click.option("--network", "kind", type=click.Choice(NETWORKS), help="By default lenet for images, else mlp.")
-@click.option("--hidden", default="32", show_default=True, help="Widths of an mlp's hidden layers, between commas.")
-@click.option("--seconds", type=click.FloatRange(min=5), default=150.0, show_default=True, help="Time to train for.")
+@click.option("--network", "kind", type=click.Choice(("lenet", "mlp", "linear")), help="By default lenet for images, else mlp.")
+@click.option("--hidden", help="Widths of an mlp's hidden layers, between commas; by default 32.")
+@click.option("--seconds", type=click.FloatRange(min=5), help="Time to train for, by default 150.")
 @click.option("--evaluations", type=click.IntRange(min=100), help="A budget that does not depend on the machine, instead.")
-@click.option("--chains", type=click.IntRange(min=1), default=2, show_default=True, help="Independent paths.")
-@click.option("--length", type=click.IntRange(min=1), default=4, show_default=True, help="Models in a path, tau.")
-@click.option("--draws", type=click.IntRange(min=1), default=8, show_default=True, help="Paths kept of each chain.")
+@click.option("--steps", type=click.IntRange(min=1), help="Steps of sampling, in place of what the budget leaves.")
+@click.option("--chains", type=click.IntRange(min=1), help="Independent paths, by default 2.")
+@click.option("--length", type=click.IntRange(min=1), help="Models in a path, tau, by default 4.")
+@click.option("--draws", type=click.IntRange(min=1), help="Paths kept of each chain, by default 8.")
 @click.option("--s", type=float, help="Tilt of a single model; by default 10 times the number of samples.")
 @click.option("--sigma", type=float, help="Step of the walk, in initialisation scales; by default found in the warm-up.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of all random numbers.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("runs/latest"), show_default=True, help="The folder to write to."
-)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 2), help="Of all random numbers, by default 0.")
+@click.option("--out", type=click.Path(path_type=Path), help="The folder of the run, by default runs/ and its name and time.")
+@click.option("--tensorboard", is_flag=True, help="Write events for TensorBoard into the folder as well.")
 @click.option("--quiet", is_flag=True, help="Print the result alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line an event.")
+@click.option("--example", is_flag=True, help="Print a file of settings with comments, and do no more.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of that file, and do no more.")
 def command(
-    source: str, target: str | None, kind: str | None, hidden: str, seconds: float, evaluations: int | None, chains: int,
-    length: int, draws: int, s: float | None, sigma: float | None, seed: int, out: Path, quiet: bool,
+    file: Path | None, changes: tuple[str, ...], out: Path | None, tensorboard: bool, quiet: bool, as_json: bool,
+    example: bool, schema: bool, **short: Any,
 ) -> None:  # fmt: skip
     """Train an ensemble without gradients, and test it.
 
     DATA is mnist2048, mnist, fashion_mnist or digits, or a CSV, Parquet, NPZ or IDX file, a fifth of which is kept for the
-    test. Writes OUT/ensemble.safetensors, to predict with, and OUT/result.json, with the settings and the figures.
+    test. Settings come from the file, then from options, then from --set.
+
+    A run saves itself. Ctrl-C ends it after a save, and whatever ends it: tiltwalk resume RUN goes on as if it had not.
     """
+    from tiltwalk.runs import config as settings
+
+    if example:
+        click.echo(
+            settings.toml(settings.Config(), comments=True, head=["Settings of a run: tiltwalk train --config THIS"]), nl=False
+        )
+        return
+    if schema:
+        click.echo(json.dumps(settings.json_schema(), indent=1))
+        return
+    if short["source"] is None and file is None:
+        raise click.UsageError("Missing argument 'DATA', or --config FILE.", click.get_current_context())
+    hidden = short.pop("hidden")
+    words = [f"{SHORT[name]}={json.dumps(value)}" for name, value in short.items() if value is not None]
+    words += [f"network.hidden=[{hidden}]"] if hidden is not None else []
+    words += ["output.tensorboard=true"] if tensorboard else []
+    chosen = settings.load(file, [*words, *changes])
     began = time.perf_counter()
-    X, y, test_X, test_y, task, classes = load(source, target, seed)
-    network = build(kind, X, y, task, hidden)
-    folder = writable(out)
-    say = (lambda text: None) if quiet else click.echo
-    say(f"{source}: {len(X)} samples to train on, {len(test_X)} to test; a model has {network.dim} parameters")
-    trained = train(
-        network, X, y, kind="cross_entropy" if task == "classification" else "gaussian",
-        seconds=None if evaluations else seconds, evaluations=evaluations, s=s, length=length, sigma=sigma, chains=chains,
-        draws=draws, key=seed, progress=not quiet, report=say,
-    )  # fmt: skip
-    ensemble = Ensemble(network, trained.ensemble.paths, task, classes)  # type: ignore[arg-type]
-    found = figures(ensemble, test_X, test_y)
-    found |= {"members": len(ensemble), "seconds": round(time.perf_counter() - began, 1)}
-    ensemble.save(folder / "ensemble.safetensors")
-    record = {"data": source, "network": kind, "seed": seed, **settings(trained), "test": found}
-    (folder / "result.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for line in spoken(found):
+    from tiltwalk.runs import session
+
+    session.compiled_once()
+    folder = out or _named(chosen.data.source)
+    with live.shown(quiet=quiet, as_json=as_json, folder=folder, tensorboard=chosen.output.tensorboard) as watcher:
+        result = live.ended(lambda: session.begin(chosen, folder, watcher, settings.versions()), lambda: _latest(folder, out))
+    _say(result, folder, time.perf_counter() - began, as_json)
+
+
+def _say(result: dict[str, Any], folder: Path, seconds: float, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"event": "finished", "folder": str(folder)} | result))
+        return
+    for line in spoken(result["test"]):
         click.echo(line)
-    click.echo(f"Wrote {folder / 'ensemble.safetensors'} and {folder / 'result.json'} in {found['seconds']:.0f} s.")
-
-
-def load(source: str, target: str | None, seed: int) -> tuple[Any, Any, Any, Any, str, tuple[str, ...] | None]:
-    """Data to train on and to test on, the task, and the names of the classes."""
-    if source in data.NAMED:
-        named = data.load(source)
-        return named.X_train, named.y_train, named.X_test, named.y_test, "classification", named.classes
-    if not Path(source).is_file():
-        raise ValueError(f"DATA must be one of {', '.join(data.NAMED)}, or a file; got {source!r}.")
-    X, y, info = data.read(source, target)
-    if y is None:
-        raise ValueError(f"train: --target must name what to predict; {Path(source).name} has {', '.join(info.features)}.")
-    order = np.random.default_rng(seed).permutation(len(X))
-    test, rest = np.split(order, [max(1, int(HELD_BACK * len(X)))])
-    if len(rest) < 2:
-        raise ValueError(f"train: {Path(source).name} must hold at least 3 samples; got {len(X)}.")
-    if X.ndim == 2:  # columns in units of their own spread: networks are made for values of order one
-        centre, spread = X[rest].mean(0), X[rest].std(0)
-        X = (X - centre) / np.where(spread > 0, spread, 1)
-    return X[rest], y[rest], X[test], y[test], info.task, info.classes  # type: ignore[return-value]
-
-
-def build(kind: str | None, X: Any, y: Any, task: str, hidden: str) -> networks.Network:
-    """The network for the data."""
-    outputs = int(np.max(y)) + 1 if task == "classification" else (1 if np.ndim(y) == 1 else np.shape(y)[1])
-    square = X.ndim == 4 and X.shape[1] == X.shape[2]
-    kind = kind or ("lenet" if square and X.shape[1] >= 16 else "mlp")
-    if kind == "lenet":
-        if not square:
-            raise ValueError(
-                f"--network lenet needs square images (n, side, side, channels); got samples of shape {X.shape[1:]}."
-            )
-        return networks.lenet(outputs, X.shape[3], X.shape[1])
-    inputs = int(np.prod(X.shape[1:]))
-    if kind == "linear":
-        return networks.linear(inputs, outputs)
-    try:
-        widths = [int(word) for word in hidden.split(",")]
-    except ValueError:
-        raise ValueError(f"--hidden must be whole numbers between commas, such as 64,32; got {hidden!r}.") from None
-    return networks.mlp([inputs, *widths, outputs])
-
-
-def figures(ensemble: Ensemble, X: Any, y: Any) -> dict[str, float]:
-    """How good the ensemble is on the test data, and one member on average."""
-    some = ensemble.thetas[:: max(1, len(ensemble) // 8)]
-    ones = [Ensemble(ensemble.network, member[None], ensemble.task) for member in some]
-    if ensemble.task == "regression":
-        error = [float(np.sqrt(np.mean((e.mean(X).reshape(np.shape(y)) - y) ** 2))) for e in [ensemble, *ones]]
-        return {"rmse": error[0], "rmse_of_one_member": float(np.mean(error[1:]))}
-    p = ensemble.predict_proba(X)
-    alone = [metrics.accuracy(y, one.predict_proba(X).argmax(-1)) for one in ones]
-    return {
-        "accuracy": metrics.accuracy(y, p.argmax(-1)),
-        "accuracy_of_one_member": float(np.mean(alone)),
-        "nll": metrics.nll(y, p),
-        "calibration_error": metrics.calibration_error(y, p),
-    }
+    click.echo(f"Wrote {folder / 'ensemble.safetensors'} and {folder / 'result.json'} in {seconds:.0f} s.")
 
 
 def spoken(found: dict[str, float]) -> list[str]:
+    """The figures on the test data, in words."""
     if "rmse" in found:
         return [f"test error (root mean square): one member {found['rmse_of_one_member']:.4g}, ensemble {found['rmse']:.4g}"]
     one, all_of_them = found["accuracy_of_one_member"], found["accuracy"]
@@ -136,5 +104,22 @@ def spoken(found: dict[str, float]) -> list[str]:
     ]
 
 
-def settings(trained: Trained) -> dict[str, Any]:
-    return {"s": trained.s, "sigma": trained.sigma, "length": trained.measure.length, "warm_up": list(trained.warm_up)}
+def _named(source: str) -> Path:
+    """A folder of its own: the data's name and the time."""
+    name = f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    place = RUNS / name
+    count = 2
+    while place.exists():
+        place, count = RUNS / f"{name}-{count}", count + 1
+    return place
+
+
+def _latest(folder: Path, out: Path | None) -> None:
+    """Lets runs/latest lead to a run that was named by us."""
+    link = RUNS / LATEST
+    if out is None and folder.is_dir() and (link.is_symlink() or not link.exists()):
+        try:
+            link.unlink(missing_ok=True)
+            link.symlink_to(folder.name, target_is_directory=True)
+        except OSError:
+            pass  # a convenience, and not everywhere to be had

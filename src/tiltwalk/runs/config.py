@@ -9,13 +9,16 @@ Parameters are measured in the scales of their own initialisation throughout: `s
 from __future__ import annotations
 
 import difflib
+import importlib.metadata
 import json
+import platform
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tiltwalk import check
+from tiltwalk._version import __version__
 
 try:
     from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -357,6 +360,12 @@ def _allowed(described: dict[str, Any], schema: dict[str, Any]) -> str:
 
 
 # ---- out ----
+
+
+def versions() -> tuple[str, ...]:
+    """What the head of a run's settings says of what wrote them."""
+    found = [f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib", "numpy")]
+    return (f"Written by tiltwalk {__version__} with python {platform.python_version()}, {', '.join(found)}.",)
 
 
 def json_schema() -> dict[str, Any]:
