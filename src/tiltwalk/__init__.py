@@ -15,6 +15,7 @@ from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
 from tiltwalk.exchange import exchange, spaced_ladder
 from tiltwalk.exchange_run import ExchangeRun
+from tiltwalk.evolution import evolve
 from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
@@ -46,6 +47,7 @@ __all__ = [
     "chain",
     "data",
     "diagnostics",
+    "evolve",
     "exact",
     "exchange",
     "grow",

@@ -1,11 +1,11 @@
 """`train`: from data to an ensemble without a gradient, in a given time.
 
-1. Warm-up: single models (`length = 1`, the neuroevolution limit), one a chain, on a growing part of the data, with a
-   rising tilt and a step size that is tuned all along. A small part of the data is cheap to evaluate and brings a model most
-   of the way; the whole then takes over. Nothing is kept, so nothing here needs to be in equilibrium.
-2. Growth: each model becomes a path of `length` equal models, which the walk lets apart: `sigma` is by default what the
-   warm-up found a model can be moved by, and the tilt is `s / length`, so that a stiff path feels the same data as one model.
-3. Sampling: sweeps over the path at that tilt; paths are kept at intervals, and all their models are the members.
+1. Evolution: single models, one a chain, by an evolution strategy (`evolve`) on a random part of the data a step, with a step
+   size that falls to zero. Nothing is kept, so nothing here needs to be in equilibrium.
+2. Settling: the same models by Metropolis moves on all data at the tilt `s`, while their step size is tuned (`warm_start`).
+3. Growth: each model becomes a path of `length` equal models, which the walk lets apart: `sigma` is by default twice what
+   a model was found to be moved by, and the tilt is `s / length`, so that a stiff path feels the same data as one model.
+4. Sampling: sweeps over the path at that tilt; paths are kept at intervals, and all their models are the members.
 
 Parameters are measured in their own initialisation scales throughout: the start is Normal(scale), and the walk's sigma is one
 number times that scale.
@@ -24,6 +24,7 @@ import numpy as np
 
 from tiltwalk import check
 from tiltwalk.ensemble import Ensemble
+from tiltwalk.evolution import Evolution, evolve
 from tiltwalk.losses import Supervised
 from tiltwalk.measure import PathMeasure
 from tiltwalk.networks import Network
@@ -33,12 +34,14 @@ from tiltwalk.starts import Normal
 from tiltwalk.walks import RandomWalk
 from tiltwalk.warm import ACCEPTANCE, grow, warm_start
 
-PHASES = ((1 / 8, 0.05), (1 / 4, 0.08), (1 / 2, 0.17), (1.0, 0.55))
-"""Warm-up: the part of the data, and its share of the budget; what is left of the budget goes to the path."""
+EVOLUTION, SETTLING = 0.8, 0.05
+"""Shares of the budget; what is left of it goes to the path."""
 
-PATHS_SHARE = 1 - sum(share for _, share in PHASES)
+PARTS = 6
+"""Parts of the evolution, each with a smaller step."""
 
-SMALLEST_PART = 128
+LARGEST_STEP = 0.03
+"""The step of the evolution falls linearly from this to zero."""
 
 BLOCK = 32
 
@@ -68,7 +71,7 @@ def train(
     s: float | None = None,
     length: int = 4,
     sigma: float | None = None,
-    chains: int = 2,
+    chains: int = 4,
     draws: int = 8,
     key: int = 0,
     progress: bool = True,
@@ -144,27 +147,37 @@ def warm_up(
     progress: bool,
     report: Callable[[str], None],
 ) -> tuple[Run, list[dict[str, float]]]:
-    """Single models on growing parts of the data: the run that ends on the whole, and how it went."""
+    """Single models by evolution and settling: the run that ends with a step size that was tuned, and how it went."""
+    single = PathMeasure(RandomWalk(start.scale, start), loss, 1)
+    size = Evolution().cost(single)
     if budget.seconds is not None:
-        budget.cost = conductor.decide("seconds a step", lambda: _seconds_a_step(loss, start, chains))
-    parts = _parts(loss)
+        budget.cost = conductor.decide("seconds a step", lambda: _seconds_a_step(_settled(single, s), chains))
+        size = conductor.decide("seconds a step of evolution", lambda: _seconds_a_step(_evolved(single), chains)) / budget.cost
     run: Run | None = None
     history = []
-    tilts = np.geomspace(s / 200, s, 2 * len(parts) + 1)[::2]
-    for i, (part, share) in enumerate(parts):
-        ahead = PATHS_SHARE + sum(later for _, later in parts[i:])
-        name = f"warm-up on {part.n} of {loss.n} samples"
-        steps = budget.steps(conductor, name, share / ahead, part.n / loss.n)
-        single = PathMeasure(RandomWalk(start.scale, start), part, 1)
-        tilt = {"first_s": float(tilts[i]), "s": float(tilts[i + 1])}
-        run = warm_start(
-            single, **tilt, steps=steps, chains=chains, init=run, key=key, progress=progress,
+
+    def note(name: str, run: Run, steps: int, step: float) -> None:
+        value = float(np.mean(np.asarray(loss(jnp.asarray(run.state.path[:, 0])))))
+        history.append({"samples": loss.n, "steps": steps, "loss": value, "step": step})
+        report(f"{name}: {steps} steps of size {step:.4f}, loss {value:.3f}")
+
+    share, ahead = EVOLUTION / PARTS, 1.0
+    for i in range(PARTS):
+        name = f"evolution {i + 1} of {PARTS}"
+        steps, step = budget.steps(conductor, name, share / ahead, size), LARGEST_STEP * (1 - (i + 0.5) / PARTS)
+        run = evolve(
+            single, steps=steps, step=step, chains=chains, init=run, key=key, progress=progress,
             sampler=functools.partial(conductor.sample, name),
         )  # fmt: skip
-        value = float(np.mean(np.asarray(run.state.losses)))
-        history.append({"samples": part.n, "steps": steps, "s": float(tilts[i + 1]), "loss": value, "step": step_size(run)})
-        report(f"{name}: {steps} steps, s up to {tilts[i + 1]:.0f}, loss {value:.3f}")
+        ahead -= share
+        note(name, run, steps, step)
     assert run is not None
+    steps = budget.steps(conductor, "settling", SETTLING / ahead, 1.0)
+    run = warm_start(
+        single, first_s=s, s=s, steps=steps, chains=chains, init=grow(run, 1), key=key + 2, progress=progress,
+        sampler=functools.partial(conductor.sample, "settling"),
+    )  # fmt: skip
+    note("settling", run, steps, step_size(run))
     return run, history
 
 
@@ -182,21 +195,6 @@ def initial_scale(loss: Supervised) -> np.ndarray:
 def step_size(run: Run) -> float:
     """The step size that a run with one move came to, mean over the chains."""
     return float(np.mean(next(iter(run.steps.values()))))
-
-
-def _parts(loss: Supervised) -> list[tuple[Supervised, float]]:
-    """The loss on growing parts of the data, with shares of the budget; parts too small to learn from are left out."""
-    order = np.random.default_rng(0).permutation(loss.n)
-    parts: list[tuple[Supervised, float]] = []
-    carried = 0.0
-    for fraction, share in PHASES:
-        count = int(fraction * loss.n)
-        if fraction < 1 and count < SMALLEST_PART:
-            carried += share
-            continue
-        parts.append((loss if fraction == 1 else loss.on(jnp.asarray(np.sort(order[:count]))), share + carried))
-        carried = 0.0
-    return parts
 
 
 @dataclasses.dataclass
@@ -224,14 +222,21 @@ class Budget:
         return steps
 
 
-def _seconds_a_step(loss: Supervised, start: Normal, chains: int) -> float:
-    """Seconds that a step of all chains takes on all data, from a short warm-up, which compiles it too."""
-    single = PathMeasure(RandomWalk(start.scale, start), loss, 1)
-    steps, taken = 4, 0.0
-    while taken < 0.15 and steps < 10_000:
+def _evolved(single: PathMeasure) -> Callable[[int, int], Run]:
+    return lambda steps, chains: evolve(single, steps=steps, chains=chains, progress=False)
+
+
+def _settled(single: PathMeasure, s: float) -> Callable[[int, int], Run]:
+    return lambda steps, chains: warm_start(single, s=s, steps=steps, chains=chains, progress=False)
+
+
+def _seconds_a_step(phase: Callable[[int, int], Run], chains: int) -> float:
+    """Seconds that a step of all chains takes, from a short phase, which compiles it too."""
+    steps, taken = 2, 0.0
+    while taken < 0.3 and steps < 10_000:
         steps *= 8
-        warm_start(single, s=1.0, steps=steps, chains=chains, progress=False)
+        phase(steps, chains)
         began = time.perf_counter()
-        warm_start(single, s=1.0, steps=steps, chains=chains, progress=False)
+        phase(steps, chains)
         taken = time.perf_counter() - began
     return taken / steps

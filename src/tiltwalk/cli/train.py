@@ -34,7 +34,7 @@ SHORT = {
 @click.option("--seconds", type=click.FloatRange(min=5), help="Time to train for, by default 150.")
 @click.option("--evaluations", type=click.IntRange(min=100), help="A budget that does not depend on the machine, instead.")
 @click.option("--steps", type=click.IntRange(min=1), help="Steps of sampling, in place of what the budget leaves.")
-@click.option("--chains", type=click.IntRange(min=1), help="Independent paths, by default 2.")
+@click.option("--chains", type=click.IntRange(min=1), help="Independent paths, by default 4.")
 @click.option("--length", type=click.IntRange(min=1), help="Models in a path, tau, by default 4.")
 @click.option("--draws", type=click.IntRange(min=1), help="Paths kept of each chain, by default 8.")
 @click.option("--s", type=float, help="Tilt of a single model; by default 10 times the number of samples.")
