@@ -142,7 +142,7 @@ class Schedule(Section):
 class Chains(Section):
     """Independent paths."""
 
-    count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=2, description="Their number.")
+    count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=4, description="Their number.")
     target_acceptance: Share = Field(default=0.25, description="What step sizes are tuned to.")
 
 
@@ -162,7 +162,7 @@ class Budget(Section):
     evaluations: Annotated[int, Field(ge=100, le=2**53)] | None = Field(
         default=None, description="Losses of one model on all data, in place of seconds: does not depend on the machine."
     )
-    warm_up: bool = Field(default=True, description="Begin with single models on growing parts of the data.")
+    warm_up: bool = Field(default=True, description="Begin with single models, by evolution and settling.")
     burn_in: Whole | Auto = Field(default="auto", description="Steps of the path that are not kept.")
     steps: Counted | Auto = Field(default="auto", description="Steps of the path after burn-in, in all.")
 
