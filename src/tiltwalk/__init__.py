@@ -13,9 +13,9 @@ from typing import Any
 from tiltwalk import chain, data, diagnostics, exact, losses, metrics, moves, networks, noise, plots, rules, runs, schedules
 from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
+from tiltwalk.evolution import evolve
 from tiltwalk.exchange import exchange, spaced_ladder
 from tiltwalk.exchange_run import ExchangeRun
-from tiltwalk.evolution import evolve
 from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
