@@ -32,8 +32,8 @@ def small(folder: Path, *changes: str) -> Config:
         None,
         [
             f"data.source={source}", "data.target=y", "network.kind=linear", "walk.length=3", "walk.sigma=0.3",
-            "chains.count=2", "budget.warm_up=false", "budget.burn_in=16", "budget.steps=48", "output.path_every=8", "output.thin=2",
-            "output.piece=4", "output.save_steps=8", *changes,
+            "chains.count=2", "budget.warm_up=false", "budget.burn_in=16", "budget.steps=48", "output.path_every=8",
+            "output.thin=2", "output.piece=4", "output.save_steps=8", *changes,
         ],
     )  # fmt: skip
 
