@@ -117,6 +117,16 @@ def test_the_mean_loss_of_every_rung_is_the_exact_one(placed: tw.ExchangeRun) ->
     np.testing.assert_allclose(placed.total_losses.mean((1, 2)) / LENGTH, by_chain.mean(1), rtol=1e-5)
 
 
+def test_the_partition_sum_follows_from_a_ladder(placed: tw.ExchangeRun) -> None:
+    """The draws of a ladder's rungs are not independent, nor are those that follow each other; the errors know."""
+    curve = tw.thermo.log_partition(placed)
+    exact = ONE.oracle.log_partition(placed.s, SIGMA, LENGTH)
+    assert np.all(np.abs(curve.value - (exact - exact[0])) <= 4 * curve.error), (curve, exact - exact[0])
+    assert curve.error[-1] < 0.05
+    loss = tw.thermo.mean_loss(placed)
+    assert np.all(np.abs(loss.value - ONE.oracle.expected_loss(placed.s, SIGMA, LENGTH)) < 4 * loss.error)
+
+
 def test_rungs_that_were_placed_swap_equally_often(placed: tw.ExchangeRun) -> None:
     assert placed.s[0] == 0.5 and placed.s[-1] == 200.0 and np.all(np.diff(placed.s) > 0)
     assert placed.swap_rates.max() - placed.swap_rates.min() < 0.1

@@ -10,7 +10,22 @@ predicts. `exact.LinearPerceptron` is the closed form that everything is held ag
 
 from typing import Any
 
-from tiltwalk import chain, data, diagnostics, exact, losses, metrics, moves, networks, noise, plots, rules, runs, schedules
+from tiltwalk import (
+    chain,
+    data,
+    diagnostics,
+    exact,
+    losses,
+    metrics,
+    moves,
+    networks,
+    noise,
+    plots,
+    rules,
+    runs,
+    schedules,
+    thermo,
+)
 from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
 from tiltwalk.evolution import evolve
@@ -62,6 +77,7 @@ __all__ = [
     "sample",
     "schedules",
     "spaced_ladder",
+    "thermo",
     "train",
     "warm_start",
 ]
