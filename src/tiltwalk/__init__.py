@@ -35,6 +35,7 @@ from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
 from tiltwalk.starts import Flat, Normal, Uniform
+from tiltwalk.stochastic import sghmc, sgld
 from tiltwalk.training import Trained, train
 from tiltwalk.types import ChainState, Decision, Noise, Proposal, StepInfo
 from tiltwalk.walks import OrnsteinUhlenbeck, RandomWalk
@@ -76,6 +77,8 @@ __all__ = [
     "runs",
     "sample",
     "schedules",
+    "sghmc",
+    "sgld",
     "spaced_ladder",
     "thermo",
     "train",
