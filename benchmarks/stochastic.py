@@ -14,7 +14,7 @@ import numpy as np
 
 import tiltwalk as tw
 
-S, SIGMA, LENGTH, CHAINS, DRAWS = 100.0, 0.1, 8, 256, 400
+S, SIGMA, LENGTH, CHAINS, DRAWS = 100.0, 0.1, 8, 256, 200
 STEPS = (0.1, 0.2, 0.4, 0.8)
 BATCHES = (5, 20, None)
 

@@ -307,7 +307,7 @@ def _on_acceptance(run: Draws) -> tuple[str, ...]:
 
 def cautions(measure: PathMeasure) -> tuple[str, ...]:
     """What may go wrong with a measure, whatever the sampler."""
-    if measure.walk.proper or getattr(measure.loss, "kind", None) != "cross_entropy":
+    if measure.walk.proper or not getattr(measure.loss, "needs_start", False):
         return ()
     return (
         "A flat start with cross entropy cannot be normalised (growing all logits, or the weights of separable data, costs "

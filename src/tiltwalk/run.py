@@ -113,7 +113,7 @@ class Run:
 
     def __repr__(self) -> str:
         what = [name for name in ("losses", "paths", "kept") if getattr(self, name) is not None]
-        accepted = ", ".join(f"{name} {rate:.0%}" for name, rate in self.acceptance.items())
+        accepted = ", ".join(f"{name} {rate:.0%}" for name, rate in self.acceptance.items() if rate == rate)
         loss = (
             f", mean loss {self.losses.mean(dtype=np.float64):.6g} per model" if self.losses is not None and self.draws else ""
         )
