@@ -161,7 +161,8 @@ def test_a_flat_start_with_cross_entropy_is_cautioned_and_a_normal_one_is_not() 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))
     loss = tw.losses.Supervised(tw.networks.linear(2, 2), X, (X[:, 0] > 0).astype(int))
-    flat = tw.PathMeasure(tw.RandomWalk(0.3), loss, 2)
+    with pytest.warns(UserWarning, match="cannot be normalised"):
+        flat = tw.PathMeasure(tw.RandomWalk(0.3), loss, 2)
     assert "cannot be normalised" in diagnostics.cautions(flat)[0]
     assert diagnostics.cautions(tw.PathMeasure(tw.RandomWalk(0.3, start=tw.Normal(1.0)), loss, 2)) == ()
     assert diagnostics.cautions(tw.PathMeasure(tw.RandomWalk(0.3), tw.losses.bowl(), 2)) == ()
