@@ -169,8 +169,11 @@ def make(
 def put(state: ChainState, proposal: Proposal, decision: Decision) -> ChainState:
     """The state with the accepted blocks written into it."""
     write = functools.partial(_written, proposal, decision.accepted)
+    losses = state.losses
+    if decision.stayed is not None:
+        losses = _written(proposal, jnp.ones_like(decision.accepted), losses, decision.stayed)
     grads = None if state.grads is None or proposal.grads is None else write(state.grads, proposal.grads)
-    return ChainState(write(state.path, proposal.rows), write(state.losses, decision.losses), grads)
+    return ChainState(write(state.path, proposal.rows), write(losses, decision.losses), grads)
 
 
 def _written(proposal: Proposal, accepted: Array, old: Array, new: Array) -> Array:

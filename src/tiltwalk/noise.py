@@ -145,6 +145,17 @@ def step_noise(
     return Noise(many.normal[0, 0], many.uniform[0, 0], many.choice[0], many.key[0])
 
 
+def own_words(noise: Noise, count: int) -> Words:
+    """More random words for each block of one chain, `(count, b)` twice.
+
+    The key is that of the step, and the counter the block's own uniform number, which the key takes anywhere: so they are
+    independent of that number, and of those of other blocks and chains unless two draw the same one of 2^23.
+    """
+    own = jax.lax.bitcast_convert_type(noise.uniform.astype(jnp.float32), jnp.uint32)
+    key = (noise.key[0] ^ jnp.uint32(0x0B0C5EED), noise.key[1])
+    return threefry(key, (jnp.arange(count, dtype=jnp.uint32)[:, None], own[None, :]))
+
+
 def move_choice(words: UInt32[Array, " 2"], steps: UInt32[Array, "..."]) -> Float[Array, ...]:
     """A uniform number a step, the same for all chains: which move of a mixture is made."""
     return _unit(step_key(words, steps, 2**16, _CHOICE)[0])

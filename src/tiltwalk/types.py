@@ -74,12 +74,16 @@ class ChainState:
 
 @pytree
 class Decision:
-    """What a rule made of a proposal: which blocks are taken, the losses of their models, and what it cost to find out."""
+    """What a rule made of a proposal: which blocks are taken, the losses of their models, and what it cost to find out.
+
+    `stayed` is given by rules that estimate: what is to be noted as the losses of the old models where a block is not taken.
+    """
 
     accepted: Bool[Array, " b"]
     losses: Float[Array, "b w"]
     log_ratio: Float[Array, " b"]
     evaluations: Float[Array, ""]
+    stayed: Float[Array, "b w"] | None = None
 
 
 @pytree

@@ -8,7 +8,7 @@ import click
 
 
 @click.command("bench")
-@click.argument("name", type=click.Choice(("networks", "perceptron")), metavar="NAME")
+@click.argument("name", type=click.Choice(("minibatch", "networks", "perceptron")), metavar="NAME")
 @click.option("--quick", is_flag=True, help="Shorter, and less to be trusted.")
 @click.option("--only", help="networks: the parts whose name contains this.")
 @click.option("--shared", type=click.Path(path_type=Path), help="A folder with prototypes/ (and data/) to measure beside.")
@@ -17,6 +17,7 @@ def command(name: str, quick: bool, only: str | None, shared: Path | None, out: 
     """Measure what this machine gives.
 
     \b
+    minibatch   decisions on a part of MNIST's 60,000 images, beside those on all (--shared: the folder with data/mnist.npz)
     networks    losses of many networks: share of the machine's matrix product, beside Flax, PyTorch and others
     perceptron  updates and effective samples a second on the linear perceptron (needs --shared for its data)
     """
@@ -24,6 +25,11 @@ def command(name: str, quick: bool, only: str | None, shared: Path | None, out: 
         from tiltwalk.bench import networks
 
         networks.main(shared, out, quick, only)
+        return
+    if name == "minibatch":
+        from tiltwalk.bench import minibatch
+
+        minibatch.main(None if shared is None else shared / "data", out, quick)
         return
     if shared is None:
         raise click.UsageError("bench perceptron needs --shared, the folder with data/perceptron_2.json")

@@ -2,5 +2,6 @@
 
 from tiltwalk.rules.early_reject import EarlyReject
 from tiltwalk.rules.metropolis import Metropolis
+from tiltwalk.rules.minibatch import Minibatch
 
-__all__ = ["EarlyReject", "Metropolis"]
+__all__ = ["EarlyReject", "Metropolis", "Minibatch"]
