@@ -208,7 +208,8 @@ def test_an_interrupted_command_goes_on_where_it_was(
         if len(written) == 6:
             raise KeyboardInterrupt
         write(folder, name, *rest)
-        written.append(name)
+        if "under_way" not in name:
+            written.append(name)
 
     monkeypatch.setattr(mnist, "settings", lambda quick, sampler="best": tiny)
     monkeypatch.setattr(_parts, "write", interrupted)
@@ -226,6 +227,30 @@ def test_an_interrupted_command_goes_on_where_it_was(
     assert all(claim["claim"] in said for claim in record["numbers"]["claims"])
     assert cli.main([*words, "--seed", "1"]) == 2, "parts of another seed are not those of this one"
     assert "it has seed = 0 and not 1" in capsys.readouterr().err
+
+
+def test_a_point_goes_on_after_the_round_in_which_it_was_stopped(
+    made: tuple[dict[str, Any], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny, make, long = mnist.settings(quick=True) | TINY, _climb._round, []
+
+    def interrupted(measure: Any, *rest: Any) -> Any:
+        long.append(measure.length)
+        if long.count(5) == 2:
+            raise KeyboardInterrupt
+        return make(measure, *rest)
+
+    monkeypatch.setattr(_climb, "_round", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mnist.compute(tiny, 0, silent, tmp_path)
+    assert (tmp_path / "best_tau5_s5_under_way.npz").is_file()
+    calls = len(long)
+    monkeypatch.setattr(_climb, "_round", lambda *given: long.append(0) or make(*given))
+    again = mnist.compute(tiny, 0, silent, tmp_path)
+    # the second round of this point, and both of the next
+    assert len(long) == calls + 3 and len(_climb.rounds(8, 30)) == 2
+    assert without_times(again) == without_times(made[0])
+    assert not list(tmp_path.glob("*under_way*"))
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 import tiltwalk as tw
 from tiltwalk.experiments._common import key_of, mean_loss
+from tiltwalk.experiments._parts import Part
 from tiltwalk.settling import Settling, judge
 
 FEWEST = 24
@@ -94,6 +95,21 @@ class Point:
     stopped_by: str
 
 
+def as_part(point: Point) -> Part:
+    """The point as a record and arrays, to be kept."""
+    record = {field.name: getattr(point, field.name) for field in dataclasses.fields(point)}
+    del record["series"], record["place"]
+    record |= {"settling": dataclasses.asdict(point.settling), "steps": point.place.steps}
+    return record, {"path": point.place.path, "series": point.series}
+
+
+def from_part(part: Part) -> Point:
+    """The point that `as_part` was given."""
+    record, arrays = dict(part[0]), part[1]
+    place = Place(arrays["path"], record.pop("steps"))
+    return Point(**record | {"settling": Settling(**record["settling"])}, place=place, series=arrays["series"])
+
+
 def rounds(first: int, most: int) -> list[int]:
     """Sweeps of each round: doubling, the last one enlarged to use all that is left."""
     sizes: list[int] = []
@@ -106,32 +122,46 @@ def rounds(first: int, most: int) -> list[int]:
 
 
 def sample_until_settled(
-    measure: tw.PathMeasure, s: float, sampler: str, place: Place, budget: Budget, seed: int, part: int
+    measure: tw.PathMeasure,
+    s: float,
+    sampler: str,
+    place: Place,
+    budget: Budget,
+    seed: int,
+    part: int,
+    so_far: Point | None = None,
+    keep: Callable[[Point], None] = lambda point: None,
 ) -> Point:
-    """The chain from `place` on, at `s`."""
-    began = budget.clock()
-    done = evaluations = gradients = made = 0
-    stopped_by = "budget"
-    judged, series, run = judge(np.zeros(0)), np.zeros(0), None
+    """The chain from `place` on, at `s`, or from what `keep` was given after a round, which makes no difference."""
+    point = Point(judge(np.zeros(0)), np.zeros(0), place, {}, 0, 0, 0, 0, 0.0, "budget") if so_far is None else so_far
+    began = budget.clock() - point.seconds
     for number, planned in enumerate(rounds(budget.first, budget.most)):
+        if number < point.rounds:
+            continue
         now = budget.clock()
-        rate = done / (now - began) if number else budget.rate
+        rate = point.sweeps / (now - began) if number else budget.rate
         allowed = rate * max(0.0, budget.until - now)
         if number and allowed < max(FEWEST, planned // 8):
-            stopped_by = "time"
-            break
+            return dataclasses.replace(point, stopped_by="time")
         size = int(min(planned, max(FEWEST, allowed)))
-        run, series = _round(measure, s, sampler, place, size, key_of(seed, 64 * part + number))
-        place = Place(np.asarray(run.state.path[0]), {name: float(step[0]) for name, step in run.steps.items()})
+        run, series = _round(measure, s, sampler, point.place, size, key_of(seed, 64 * part + number))
         judged = judge(series)
-        made, done = number + 1, done + size
-        evaluations, gradients = evaluations + run.evaluations, gradients + run.gradients
+        point = Point(
+            settling=judged,
+            series=series,
+            place=Place(np.asarray(run.state.path[0]), {name: float(step[0]) for name, step in run.steps.items()}),
+            acceptance={name: float(rate) for name, rate in run.acceptance.items() if np.isfinite(rate)},
+            rounds=number + 1,
+            sweeps=point.sweeps + size,
+            evaluations=point.evaluations + run.evaluations,
+            gradients=point.gradients + run.gradients,
+            seconds=budget.clock() - began,
+            stopped_by="settled" if judged.settled else "budget",
+        )
         if judged.settled:
-            stopped_by = "settled"
-            break
-    acceptance = {} if run is None else {name: float(rate) for name, rate in run.acceptance.items() if np.isfinite(rate)}
-    seconds = budget.clock() - began
-    return Point(judged, series, place, acceptance, made, done, evaluations, gradients, seconds, stopped_by)
+            return point
+        keep(point)
+    return point
 
 
 def _round(

@@ -59,6 +59,12 @@ def write(folder: Path | None, name: str, settings: dict[str, Any], part: Part) 
         raise
 
 
+def remove(folder: Path | None, name: str) -> None:
+    """Deletes the part of that name, if it is there."""
+    if folder is not None:
+        (folder / f"{name}.npz").unlink(missing_ok=True)
+
+
 def forget(folder: Path) -> None:
     """Deletes the parts in a folder, and what a write left that was cut off, and nothing else."""
     for ending in ("npz", "writing"):

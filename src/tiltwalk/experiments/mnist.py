@@ -5,7 +5,8 @@ until its mean loss has settled or its budget is spent. The measure is the paper
 scale in place of the flat one, which cannot be normalised. Beside it: paths at `s = 0`, which are drawn and need no sampling;
 two points made again by the other sampler; and what a flat start does. Whether the paper's claims hold is in `_claims`.
 
-Every point is kept in a file as soon as it is made, where a folder is given, and read back when the figure is made again.
+Every point is kept in a file as soon as it is made, where a folder is given, and read back when the figure is made again; one
+that is under way is kept after each round.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 SIGMA = 0.05
 SAMPLERS = _climb.SAMPLERS
+UNDER_WAY = "_under_way"
 
 
 def settings(quick: bool, sampler: str = "best") -> dict[str, Any]:
@@ -110,15 +113,20 @@ class _Figure:
 
     def part(self, name: str, own: dict[str, Any], make: Callable[[dict[str, Any]], _parts.Part]) -> _parts.Part:
         """The part of that name, read back or made and kept."""
-        common = {key: self.settings[key] for key in ("data", "images", "test_images", "network", "sigma", "start")}
-        full = {**common, "seed": self.seed, **own}
+        full = self.full(own)
         found = _parts.read(self.folder, name, full)
         if found is not None:
             self.read_back += 1
             return found
         made = make(own)
         _parts.write(self.folder, name, full, made)
+        _parts.remove(self.folder, f"{name}{UNDER_WAY}")
         return made
+
+    def full(self, own: dict[str, Any]) -> dict[str, Any]:
+        """All settings that a part depends on."""
+        common = {key: self.settings[key] for key in ("data", "images", "test_images", "network", "sigma", "start")}
+        return {**common, "seed": self.seed, **own}
 
     def line(self, length: int) -> list[dict[str, Any]]:
         """The points of one length, each from the last path of the one before."""
@@ -128,11 +136,8 @@ class _Figure:
             sampler = self.settings["sampler"]
             own = {"length": length, "s": s, "after": tilts[:i], **_by(sampler), **self.effort(length)}
             self.report(self.done / self.total, f"tau = {length}, s = {s:g}")
-            record, arrays = self.part(
-                f"{sampler}_tau{length}_s{s:g}",
-                own,
-                lambda own, place=place: self.point(own, place),  # type: ignore[misc]
-            )
+            name = f"{sampler}_tau{length}_s{s:g}"
+            record, arrays = self.part(name, own, partial(self.point, name, place))
             steps = {name: float(step) for name, step in record["steps"].items()}
             place = _climb.Place(arrays["path"], steps)
             points.append(record)
@@ -144,9 +149,10 @@ class _Figure:
         other = next(name for name in _climb.SAMPLERS if name != self.settings["sampler"])
         own = {"length": length, "s": s, "after": [], **_by(other), **self.effort(length)}
         self.report(self.done / self.total, f"tau = {length}, s = {s:g}, by the sampler {other}")
-        return self.part(f"check_{other}_tau{length}_s{s:g}", own, lambda own: self.point(own, None))[0]
+        name = f"check_{other}_tau{length}_s{s:g}"
+        return self.part(name, own, partial(self.point, name, None))[0]
 
-    def point(self, own: dict[str, Any], place: _climb.Place | None) -> _parts.Part:
+    def point(self, name: str, place: _climb.Place | None, own: dict[str, Any]) -> _parts.Part:
         length, s = own["length"], float(own["s"])
         measure = self.measure(length)
         part = 1 + 1000 * length + round(10 * s) + (500_000 if own["sampler"] == "paper" else 0)
@@ -154,7 +160,12 @@ class _Figure:
             place = _climb.Place(np.asarray(measure.draw(self.key(part))), {})
         first = max(1, round(own["first_round"] * own["most_sweeps"]))
         budget = _climb.Budget(first, own["most_sweeps"], self.until(length), self.rate / length)
-        point = _climb.sample_until_settled(measure, s, own["sampler"], place, budget, self.seed, part)
+        kept = _parts.read(self.folder, f"{name}{UNDER_WAY}", self.full(own))
+        point = _climb.sample_until_settled(
+            measure, s, own["sampler"], place, budget, self.seed, part,
+            so_far=None if kept is None else _climb.from_part(kept),
+            keep=lambda point: _parts.write(self.folder, f"{name}{UNDER_WAY}", self.full(own), _climb.as_part(point)),
+        )  # fmt: skip
         self.rate = point.evaluations / point.seconds
         judged = point.settling
         record = {
