@@ -159,3 +159,105 @@ def test_early_rejection_needs_a_loss_on_data_that_has_a_bound() -> None:
         run_with(tw.rules.EarlyReject(), own, None, steps=1)
     with pytest.raises(ValueError, match=r"EarlyReject.pieces must be a whole number of at least 1; got 0."):
         tw.rules.EarlyReject(pieces=0)
+
+
+# ---- delayed acceptance ----
+
+NOISY = tw.losses.bowl(curvature=np.array([2.5, 0.4]), centre=np.array([0.6, -0.2]))
+"""A surrogate of the perceptron's loss that is far off."""
+
+INFORMED = [(tw.moves.LangevinSweep(step=0.7), 1.0), (tw.moves.Sweep(step=0.6), 1.0)]
+DELAYED = [
+    ("density", 5, MIXTURE, tw.rules.Delayed(share=0.34)),
+    ("stationary", 6, [(tw.moves.Bridge(None, step=0.7), 0.5), *MIXTURE], tw.rules.Delayed(share=0.6)),
+    ("normal", 4, MIXTURE, tw.rules.Delayed(share=0.34, trust=0.4)),
+    ("flat", 1, tw.moves.SingleSite(), tw.rules.Delayed(LINEAR.loss.on(np.array([3, 7, 9])))),
+    ("returning", 6, MIXTURE, tw.rules.Delayed(NOISY, trust=0.6)),
+    ("density", 4, INFORMED, tw.rules.Delayed(share=0.34)),
+]
+
+
+@pytest.mark.parametrize("case", [0, 4, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2, 3, 5))])
+def test_delayed_acceptance_leaves_the_law_unchanged(case: int) -> None:
+    walk, length, moves, rule = DELAYED[case]
+    more = {"steps": 12, "chains": 4096, "seed": 5100 + case, "rule": rule}
+    white, moved = whitened_after(LINEAR, WALKS[walk], length, moves, s=3.0, **more)
+    assert moved > 0.1 and least_p(white) >= LEVEL / TESTS
+
+
+@pytree
+class FirstForgotten(tw.rules.Delayed):  # type: ignore[misc]
+    """Decides the second stage on the whole loss, as if the first had not been."""
+
+    def decide(self, noise: Any, measure: Any, state: Any, proposal: Any, s: Any) -> Any:
+        def with_number(u: float) -> Any:
+            other = dataclasses.replace(noise, uniform=jnp.full_like(noise.uniform, u))
+            return tw.rules.Delayed.decide(self, other, measure, state, proposal, s)
+
+        first, whole = with_number(jnp.inf), with_number(0.0)
+        both = jnp.minimum(first.log_ratio, 0) + jnp.minimum(whole.log_ratio, 0)
+        return dataclasses.replace(whole, accepted=noise.uniform < jnp.exp(both))
+
+
+@pytest.mark.parametrize("rule", [FirstForgotten(share=0.34), FirstForgotten(NOISY)], ids=["share", "surrogate"])
+def test_a_second_stage_that_forgets_the_first_is_caught(rule: Any) -> None:
+    white, _ = whitened_after(LINEAR, WALKS["flat"], 5, MIXTURE, s=3.0, steps=12, chains=4096, seed=5200, rule=rule)
+    assert least_p(white) < LEVEL / TESTS
+
+
+@pytest.mark.parametrize(("block", "move"), [(None, tw.moves.Sweep(step=0.5)), (64, tw.moves.Bridge(None))])
+def test_delayed_acceptance_spares_data_and_notes_the_loss_on_all_of_them(block: int | None, move: Any) -> None:
+    loss = classified(block)
+    full = run_with(None, loss, move, steps=60)
+    delayed = run_with(tw.rules.Delayed(share=0.2), loss, move, steps=60)
+    assert 0.02 < delayed.acceptance[move.name] < 1.001 * full.acceptance[move.name]
+    assert 2 * 0.15 < delayed.evaluations / full.evaluations < 0.97
+    np.testing.assert_allclose(delayed.losses, np.asarray(jax.vmap(jax.vmap(loss))(delayed.paths)), rtol=1e-4)
+
+
+def test_the_loss_is_asked_for_models_that_passed_alone() -> None:
+    """On the host, where every row can be counted: of 4 sites, those that a surrogate of its own turned away are not seen."""
+    seen: list[int] = []
+
+    def parabola(thetas: np.ndarray) -> np.ndarray:
+        seen.append(len(thetas))
+        return np.sum(thetas**2, 1) / 2
+
+    measure = tw.PathMeasure(tw.RandomWalk(1.0, start=tw.Normal(1.0)), tw.losses.BlackBox(parabola, 2), 4)
+    rule = tw.rules.Delayed(tw.losses.bowl())
+    seen.clear()
+    given = {"steps": 50, "chains": 8, "key": 2, "progress": False}
+    run = tw.sample(measure, 40.0, rule=rule, **given)
+    asked = sum(seen)
+    # the surrogate is the loss: what passes the first stage passes the second, by the numbers that Metropolis accepts by
+    plain = tw.sample(measure, 40.0, **given)
+    assert run.acceptance["sweep"] == plain.acceptance["sweep"] < 0.3
+    np.testing.assert_allclose(run.losses, plain.losses, rtol=1e-5)
+    assert run.evaluations == round(50 * 8 * 4 * run.acceptance["sweep"])
+    assert asked < 0.6 * 50 * 8 * 4, "rounded up to groups"
+
+
+def test_a_chain_leaves_an_infinite_loss_behind() -> None:
+    infinite = tw.losses.Function(lambda thetas: jnp.where(thetas[:, 0] > 0, jnp.inf, thetas[:, 0] ** 2), 1)
+    measure = tw.PathMeasure(tw.RandomWalk(1.0), infinite, 2)
+    for surrogate in (infinite, tw.losses.bowl(dim=1)):
+        run = tw.sample(measure, 1.0, steps=60, init=np.ones((2, 1)), rule=tw.rules.Delayed(surrogate), progress=False)
+        assert np.isfinite(run.losses[0, -1]).all()
+
+
+def test_delayed_acceptance_says_what_it_needs() -> None:
+    measure = tw.PathMeasure(tw.RandomWalk(0.3), tw.losses.bowl(), 4)
+    with pytest.raises(TypeError, match=r"Delayed needs a loss on data, losses.Supervised, .* or a cheaper loss.*; got Bowl"):
+        tw.sample(measure, 1.0, steps=1, rule=tw.rules.Delayed(), progress=False)
+    with pytest.raises(ValueError, match=r"Delayed.surrogate must be a loss of the same 2 parameters; got one of 3."):
+        tw.sample(measure, 1.0, steps=1, rule=tw.rules.Delayed(tw.losses.bowl(dim=3)), progress=False)
+    with pytest.raises(ValueError, match=r"Delayed.share needs data in two blocks or more; got 530 samples in one block"):
+        run_with(tw.rules.Delayed(), classified(600), None, steps=1)
+    for given, message in (
+        ({"share": 0.0}, r"Delayed.share must be a number in \(0, 0.9\]; got 0"),
+        ({"trust": 1.5}, r"Delayed.trust must be a number in \(0, 1\]; got 1.5"),
+        ({"surrogate": tw.losses.bowl(), "share": 0.2}, r"Delayed.share must be None where a surrogate is given; got 0.2"),
+        ({"surrogate": 3}, r"Delayed.surrogate must be a loss of models, such as loss.on\(indices\); got 3."),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            tw.rules.Delayed(**given)

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from tiltwalk.losses import blocks, compiled
@@ -20,6 +19,9 @@ from tiltwalk.losses.blocks import Data, Task
 
 LISTED_AT_A_TIME = 8
 """Models for which the kernel gets lists of samples in one call."""
+
+ANY_AT_A_TIME = 8
+"""Models that a loss of any kind gets in one call, where not all of them are wanted."""
 
 
 def until(
@@ -92,13 +94,25 @@ def _listed(task: Task, data: Data, thetas: Any, indices: Any, live: Any) -> Any
     return compacted(lambda t, i: jax.lax.map(lambda x: one(*x), (t, i)), live, task.group, empty, thetas, indices)
 
 
-def where(task: Task, data: Data, thetas: Float[Array, "m d"], live: Bool[Array, " m"]) -> Float[Array, " m"]:
-    """Weighted losses over all samples of the models that are `live`, zero for the others."""
+def where(
+    task: Task, data: Data, thetas: Float[Array, "m d"], live: Bool[Array, " m"], first: Any, count: int
+) -> Float[Array, " m"]:
+    """Weighted losses over `count` blocks of samples from `first` on, of the models that are `live`; zero for the others."""
 
-    def run(data: Data, thetas: Any, live: Any) -> Any:
-        return _piece(task, data, thetas, live, np.int32(0), data.weight.shape[0])
+    def run(some: tuple[Data, Any], thetas: Any, live: Any) -> Any:
+        data, first = some
+        return _piece(task, data, thetas, live, first, count)
 
-    return blocks.in_rows(run, data, thetas, live)  # type: ignore[no-any-return]
+    return blocks.in_rows(run, (data, jnp.asarray(first, jnp.int32)), thetas, live)  # type: ignore[no-any-return]
+
+
+def of_live(loss: Callable[[Any], Any], thetas: Float[Array, "m d"], live: Bool[Array, " m"]) -> Float[Array, " m"]:
+    """What any loss, a pytree, gives for the models that are `live`; the others are not evaluated and get 0."""
+
+    def run(loss: Any, thetas: Any, live: Any) -> Any:
+        return compacted(loss, live, ANY_AT_A_TIME, jnp.zeros(len(thetas), thetas.dtype), thetas)
+
+    return blocks.in_rows(run, loss, thetas, live)  # type: ignore[no-any-return]
 
 
 def compacted(run: Callable[..., Any], live: Bool[Array, " m"], group: int, empty: Any, *rows: Any) -> Any:

@@ -146,9 +146,17 @@ class Supervised:
         size = min(self.block, indices.shape[0])
         return _made(blocks.take(self.data, indices, size), self.task, int(indices.shape[0]))
 
-    def part(self, thetas: Float[Array, "m d"], first: Any, count: int) -> Float[Array, " m"]:
-        """What `count` blocks from `first` on (which may be traced) add to the loss: all parts together give `loss(thetas)`."""
+    def part(
+        self, thetas: Float[Array, "m d"], first: Any, count: int, live: Bool[Array, " m"] | None = None
+    ) -> Float[Array, " m"]:
+        """What `count` blocks from `first` on (which may be traced) add to the loss: all parts together give `loss(thetas)`.
+
+        Models for which `live` is false are not evaluated and get 0.
+        """
         check.whole("Supervised.part: count", count, low=1, high=self.data.weight.shape[0])
+        if live is not None:
+            wanted: Any = self._run(partial(_where, count=count), self.data, thetas, live, first)
+            return wanted / self.n  # type: ignore[no-any-return]
         some = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, count) if a.ndim else a, self.data)
         total: Any = self._run(_sums, some, thetas)
         return total / self.n  # type: ignore[no-any-return]
@@ -173,8 +181,7 @@ class Supervised:
 
     def where(self, thetas: Float[Array, "m d"], live: Bool[Array, " m"]) -> Float[Array, " m"]:
         """The loss of the models that are `live`; the others are not evaluated and get 0."""
-        total: Any = self._run(_where, self.data, thetas, live)
-        return total / self.n  # type: ignore[no-any-return]
+        return self.part(thetas, 0, self.data.weight.shape[0], live)
 
     def value_and_grad(self, thetas: Float[Array, "m d"]) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
         """The loss of each model and its gradient."""
@@ -284,9 +291,9 @@ def _until(task: blocks.Task, data: blocks.Data, thetas: Any, limits: Any, wante
     return pieces_.until(task, data, thetas, limits, wanted, count, low)
 
 
-@partial(jax.jit, static_argnums=0)
-def _where(task: blocks.Task, data: blocks.Data, thetas: Any, live: Any) -> Any:
-    return pieces_.where(task, data, thetas, live)
+@partial(jax.jit, static_argnums=0, static_argnames="count")
+def _where(task: blocks.Task, data: blocks.Data, thetas: Any, live: Any, first: Any, count: int) -> Any:
+    return pieces_.where(task, data, thetas, live, first, count)
 
 
 @partial(jax.jit, static_argnums=0)
