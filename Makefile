@@ -4,7 +4,7 @@
 #   make test     set up .venv and run the tests            make figures  draw the figures of the paper
 #   make slow     the tests that take minutes               make bench    the benchmarks
 #   make lint | types | layers | docs                       make torch    install PyTorch, so that its tests run too
-#                                                           make clean    remove what the others made
+#   make kill     kill training processes 200 times         make clean    remove what the others made
 #
 # PYTHON=python3.12 picks the interpreter, VENV=.venv/312 another environment, ARGS="-k bridge" what pytest is to run.
 
@@ -14,7 +14,7 @@ ARGS ?=
 WORKERS ?= auto
 BIN := $(VENV)/bin
 
-.PHONY: help run test slow torch lint types layers docs check figures bench clean
+.PHONY: help run test slow kill torch lint types layers docs check figures bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +28,9 @@ test: $(VENV)/tools.stamp
 
 slow: $(VENV)/tools.stamp
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+kill: $(VENV)/tools.stamp
+	$(BIN)/python scripts/kill_runs.py $(ARGS)
 
 torch: $(VENV)/torch.stamp
 

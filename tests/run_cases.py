@@ -65,8 +65,19 @@ def draws(path: Path) -> dict[str, np.ndarray]:
         f"{group}/{name}": x for group in ("sample_stats", "posterior", "progress") for name, x in folder.arrays(group).items()
     }
     found |= {"path": np.asarray(folder.run.state.path), "members": folder.ensemble.thetas}
+    found |= {name: np.asarray(value) for name, value in (folder.result or {"test": {}})["test"].items() if name != "seconds"}
     del found[WALL]
     return found
+
+
+def beginning(path: Path, whole: Path) -> None:
+    """Raises unless all that one run has drawn is how the other begins."""
+    folder, of = runs.open(path), runs.open(whole)
+    for name, array in folder._writer.draws.arrays.items():
+        if name != WALL:
+            found = folder._writer.draws.read(name)
+            expected = of._writer.draws.read(name, 0, found.shape[array.axis])
+            np.testing.assert_array_equal(found, expected, err_msg=f"{path}: {name}")
 
 
 def same(one: Path, other: Path) -> None:

@@ -160,7 +160,11 @@ class Ensemble:
 
     def save(self, path: str | Path) -> None:
         """Writes members and network as one safetensors file, whole or not at all."""
-        ensemble_file.save(path, self.thetas, self.network, task=str(self.task), classes=self.classes)
+        ensemble_file.save(path, self.packed())
+
+    def packed(self) -> bytes:
+        """What `save` writes."""
+        return ensemble_file.packed(self.thetas, self.network, task=str(self.task), classes=self.classes)
 
     @classmethod
     def load(cls, path: str | Path, network: Any = None) -> Ensemble:

@@ -33,15 +33,18 @@ MOST_LAYERS = 10_000
 MOST_PARAMETERS = 2**40  # of what a file may describe: more could not be held against its members anyway
 
 
-def save(
-    path: str | Path, thetas: Float[np.ndarray, "m d"], made_with: Any, *, task: str, classes: tuple[Any, ...] | None
-) -> None:
-    """Writes the file beside its place and moves it there, so that it is whole or absent."""
-    from safetensors.numpy import save as packed
+def packed(thetas: Float[np.ndarray, "m d"], made_with: Any, *, task: str, classes: tuple[Any, ...] | None) -> bytes:
+    """The content of the file."""
+    from safetensors.numpy import save
 
-    path = Path(path)
     head = {"format": "ensemble", "version": VERSION, "network": to_dict(made_with), "task": task, "classes": classes}
-    content = packed({TENSOR: np.ascontiguousarray(thetas)}, metadata={KEY: json.dumps(head, allow_nan=False, default=int)})
+    metadata = {KEY: json.dumps(head, allow_nan=False, default=int)}
+    return bytes(save({TENSOR: np.ascontiguousarray(thetas)}, metadata=metadata))
+
+
+def save(path: str | Path, content: bytes) -> None:
+    """Writes the file beside its place and moves it there, so that it is whole or absent."""
+    path = Path(path)
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with aside.open("wb") as stream:

@@ -79,10 +79,10 @@ def save(run: Path, point: Checkpoint) -> None:
         if number <= point.number - KEPT or number > point.number:
             # the manifest first: one without its state would be a checkpoint that is damaged
             for path in reversed(paths(run, number)):
-                path.unlink(missing_ok=True)
+                files.remove(path)
     for path in folder_of(run).glob("*.safetensors"):
         if re.fullmatch(r"\d{8}", path.stem) and not point.number - KEPT < int(path.stem) <= point.number:
-            path.unlink(missing_ok=True)
+            files.remove(path)
 
 
 def load(run: Path, number: int) -> Checkpoint:

@@ -161,7 +161,7 @@ class Draws:
             self._listed |= parsed(lines)
         for place, content in full:
             path = self.folder / place
-            path.parent.mkdir(parents=True, exist_ok=True)
+            files.make_folder(path.parent)
             files.write_whole(path, content)
         self.show()
 
@@ -171,12 +171,12 @@ class Draws:
             tail = self.tail(name)
             if len(tail):
                 path = self.folder / array.place(self.counts[name] // array.rows)
-                path.parent.mkdir(parents=True, exist_ok=True)
+                files.make_folder(path.parent)
                 files.write_whole(path, array.encoded(tail), durable=False)
         for place, content in self.metadata().items():
             path = self.folder / place
             if not path.is_file() or path.read_bytes() != content:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                files.make_folder(path.parent)
                 files.write_whole(path, content, durable=False)
 
     def metadata(self) -> dict[str, bytes]:

@@ -20,44 +20,62 @@ ASIDE = ".aside"
 def write_whole(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Puts `content` at `path`, or leaves what was there. `durable` waits until the disk has it, and its name."""
     aside = path.with_name(path.name + ASIDE)
-    try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o644)
+    with _about(path):
         try:
-            _write(descriptor, content)
-            if durable:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(aside, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        raise
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK, 0o644)
+            try:
+                _write(descriptor, content)
+                if durable:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(aside, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise
     if durable:
         flush_folder(path.parent)
 
 
 def append(path: Path, content: bytes, at: int) -> None:
     """Puts `content` at byte `at` of a file, whatever an interrupted append left there, and waits for the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | NO_LINK, 0o644)
-    try:
-        os.ftruncate(descriptor, at)
-        os.lseek(descriptor, 0, os.SEEK_END)
-        _write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with _about(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | NO_LINK, 0o644)
+        try:
+            os.ftruncate(descriptor, at)
+            os.lseek(descriptor, 0, os.SEEK_END)
+            _write(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def add_line(path: Path, line: str) -> None:
     """A line at the end of a log; a line that an interrupted process left unfinished is ended first."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK, 0o644)
-    try:
-        size = os.fstat(descriptor).st_size
-        broken = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        _write(descriptor, ("\n" * broken + line + "\n").encode())
-    finally:
-        os.close(descriptor)
+    with _about(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            broken = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            _write(descriptor, ("\n" * broken + line + "\n").encode())
+        finally:
+            os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it, where they are not there."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+        flush_folder(path.parent)
 
 
 def read(path: Path, most: int) -> bytes:
@@ -76,11 +94,12 @@ def flush_folder(folder: Path) -> None:
     """Waits until the disk has the names in a folder, where the system can do that."""
     if os.name != "posix":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with _about(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def sha256(content: bytes) -> str:
@@ -100,8 +119,9 @@ def locked(path: Path) -> Iterator[None]:
             raise ValueError(
                 f"{path.parent} is being written by {who}; watch it: tiltwalk info {path.parent} --watch"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
+        with _about(path):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
         os.close(descriptor)
@@ -135,6 +155,15 @@ def _lock(descriptor: int) -> None:
 
         os.lseek(descriptor, 1024, os.SEEK_SET)  # beyond the number that others may read
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+
+
+@contextlib.contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Lets an error of the system name the file that it is about: calls on descriptors do not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _write(descriptor: int, content: bytes) -> None:

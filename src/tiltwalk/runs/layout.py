@@ -71,11 +71,9 @@ def progress_rows(record: dict[str, Any], phase: int, path: bool, piece: Piece, 
     }
 
 
-def write_record(path: Path, config: str, record: dict[str, Any]) -> None:
-    """What is written once, before anything else."""
-    files.write_whole(path / CONFIG, config.encode())
-    sealed = checkpoint.sealed({"format": FORMAT, "version": checkpoint.VERSION, "made": now()} | record)
-    files.write_whole(path / RECORD, sealed)
+def sealed_record(record: dict[str, Any]) -> bytes:
+    """What run.json is to hold."""
+    return checkpoint.sealed({"format": FORMAT, "version": checkpoint.VERSION, "made": now()} | record)
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -93,7 +91,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def digests(path: Path) -> dict[str, str]:
-    """Of the files that are written once."""
+    """Of the files that are written once, as they are now."""
     return {name: files.sha256(files.read(path / name, MOST)) for name in (CONFIG, RECORD)}
 
 

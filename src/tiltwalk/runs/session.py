@@ -72,15 +72,19 @@ def begin(config: Config, path: Path, watcher: Watcher | None = None, head: tupl
     }
     from tiltwalk.runs.config import toml
 
-    (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    written = {layout.CONFIG: toml(config, head=head).encode(), layout.RECORD: layout.sealed_record(record)}
+    files.make_folder(path / "checkpoints")
     with files.locked(path / layout.LOCK):
         try:
-            layout.write_record(path, toml(config, head=head), record)
-            writer = _writer(path, config, layout.read_record(path))
+            writer = _writer(path, config, json.loads(written[layout.RECORD]))
+            writer.founded = {name: files.sha256(content) for name, content in written.items()}
             writer.watcher = watcher
-            writer.draws.show()
+            with writer.saving():
+                files.write_whole(path / layout.CONFIG, written[layout.CONFIG])
             writer.log("began", tiltwalk=__version__)
             writer.save()
+            with writer.saving():
+                files.write_whole(path / layout.RECORD, written[layout.RECORD])  # last: from here on there is a run
             watcher.say(
                 f"{Path(config.data.source).name}: {len(found.X)} samples to train on, {len(found.test_X)} to test; "
                 f"a model has {network.dim} parameters"
@@ -149,8 +153,8 @@ def restored(path: Path, config: Config, record: dict[str, Any]) -> tuple[Writer
         writer = _writer(path, config, record)
         try:
             point = checkpoint.load(path, number)
-            now = layout.digests(path)
-            changed = [name for name, digest in point.content["files"].items() if now.get(name) != digest]
+            writer.founded = layout.digests(path)
+            changed = [name for name, digest in writer.founded.items() if point.content["files"].get(name) != digest]
             if changed:
                 raise checkpoint.Damaged(f"{' and '.join(changed)} must be as the run began with; changed since.")
             writer.take_up(point)
@@ -170,8 +174,11 @@ def guard(path: Path) -> None:
     """Raises unless `path` is a run folder of plain files and folders: no link leads out of it."""
     if not path.is_dir():
         raise ValueError(f"{path} must be a run folder; it is not there or is a file.")
-    if not (path / layout.RECORD).is_file() and not (path / "checkpoints").is_dir():
-        raise ValueError(f"{path} must be a run folder; it holds no {layout.RECORD} and no checkpoints.")
+    if not (path / layout.RECORD).is_file():
+        raise ValueError(
+            f"{path} must be a run folder; it holds no {layout.RECORD}. "
+            "One that was killed as it began is begun again: tiltwalk train."
+        )
     for inner, folders, names in os.walk(path):
         for name in (*folders, *names):
             if os.path.islink(os.path.join(inner, name)):
@@ -266,8 +273,9 @@ def _carried_out(writer: Writer, config: Config, found: prepare.Data, network: A
         "data": config.data.source, "network": config.network.kind, "seed": config.seeds.run,
         "s": config.schedule.s / length, "sigma": sigma, "length": length, "warm_up": history, "test": test,
     }  # fmt: skip
-    ensemble.save(writer.path / layout.ENSEMBLE)
-    files.write_whole(writer.path / layout.RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    with writer.saving():
+        files.write_whole(writer.path / layout.ENSEMBLE, ensemble.packed())
+        files.write_whole(writer.path / layout.RESULT, (json.dumps(result, indent=1) + "\n").encode())
     writer.extra["result"] = result
     writer.save("finished")
     writer.log("finished", step=writer.steps)
@@ -293,21 +301,20 @@ def _steps_of_the_path(config: Config, budget: Budget, writer: Writer) -> tuple[
 
 
 def _writer(path: Path, config: Config, record: dict[str, Any]) -> Writer:
-    writer = Writer(path, record, config.output.save_seconds, config.output.save_steps)
+    writer = Writer(path, record, config.output.save_seconds, config.output.save_steps, {})
     writer.piece_steps = None if config.output.piece == "auto" else config.output.piece
     return writer
 
 
 def _room(path: Path) -> None:
     """Makes the folder, or raises where it cannot be or holds a run already."""
-    if (path / layout.RECORD).exists() or (path / "checkpoints").exists():
+    begun = checkpoint.numbers(path)
+    if (path / layout.RECORD).exists() or begun not in ([], [1]):  # a first save without a record: killed as it began
         raise ValueError(
             f"{path} holds a run already: go on with it, tiltwalk resume {path}, or name another folder with --out."
         )
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            (path / ".aside").unlink()
         files.write_whole(path / ".probe", b"")
         (path / ".probe").unlink()
     except OSError as error:

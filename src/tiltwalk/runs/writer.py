@@ -64,8 +64,10 @@ class Nobody:
 class Writer(Conductor):
     """A run that is being written, from a checkpoint on."""
 
-    def __init__(self, path: Path, record: dict[str, Any], save_seconds: float, save_steps: int | None) -> None:
-        self.path, self.record = path, record
+    def __init__(
+        self, path: Path, record: dict[str, Any], save_seconds: float, save_steps: int | None, founded: dict[str, str]
+    ) -> None:
+        self.path, self.record, self.founded = path, record, founded
         self.save_seconds, self.save_steps = save_seconds, save_steps
         self.piece_steps: int | None = None
         self.watcher: Watcher = Nobody()
@@ -147,8 +149,10 @@ class Writer(Conductor):
                 raise Stopped(self.path, self.stop)
             self._perhaps_save()
         phase["finished"] = True
-        files.write_whole(self._phase_path(index), checkpoint.pack(driver.arrays()))
-        phase["sha256"] = files.sha256(self._phase_path(index).read_bytes())
+        packed = checkpoint.pack(driver.arrays())
+        with self.saving():
+            files.write_whole(self._phase_path(index), packed)
+        phase["sha256"] = files.sha256(packed)
         self._driver = None
         self.save()
 
@@ -203,7 +207,8 @@ class Writer(Conductor):
                 self.draws.extend("posterior/theta", np.asarray(state.path)[None])
                 self.draws.extend("posterior/step", np.array([phase["done"]]))
         if self.draws.waiting() > MOST_WAITING:
-            self.draws.flush()
+            with self.saving():
+                self.draws.flush()
         self.watcher.piece(
             {"phase": phase["name"], "step": phase["done"], "steps": phase["steps"], "s": piece.s,
              "loss": float(np.mean(rows["loss"])), "seconds": self.seconds(), "piece_steps": steps, "piece_seconds": taken,
@@ -220,7 +225,8 @@ class Writer(Conductor):
         return checkpoint.unpack(path.name, content)
 
     def _phase_path(self, index: int) -> Path:
-        return checkpoint.folder_of(self.path) / f"phase-{index:02d}.safetensors"
+        # its length is in the name, so that a phase that goes on beyond its end leaves what checkpoints of before stand on
+        return checkpoint.folder_of(self.path) / f"phase-{index:02d}-{self.phases[index]['done']}.safetensors"
 
     # ---- saves ----
 
@@ -232,7 +238,7 @@ class Writer(Conductor):
     def save(self, status: str = "running") -> None:
         """A checkpoint of now. Where the disk does not take it, the one before stands, and the error says so."""
         began = time.perf_counter()
-        try:
+        with self.saving():
             self.draws.flush()
             arrays = {f"tail:{name}": self.draws.tail(name) for name in self.draws.arrays}
             if self._driver is not None:
@@ -241,25 +247,41 @@ class Writer(Conductor):
                 arrays |= {f"state:{name}": x for name, x in self._arrays.items()}
             self.extra["status"] = status
             content = self.extra | {
-                "files": layout.digests(self.path),
+                "files": self.founded,
                 "digests": {"bytes": self.draws.digests.size, "sha256": self.draws.digests.hexdigest},
                 "counts": self.draws.counts,
                 "decisions": self.decisions,
                 "phases": self.phases,
                 "steps": self.steps,
                 "seconds": self.seconds(),
-                "saved": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "saved": layout.now(),
             }
             checkpoint.save(self.path, checkpoint.Checkpoint(self.number + 1, content, arrays))
             self.number += 1
-            self.log("saved", step=self.steps, number=self.number, seconds=round(time.perf_counter() - began, 4))
+            self._saved, self._saved_steps = time.perf_counter(), self.steps
+            self._forget_phases()
+            self.log("saved", step=self.steps, number=self.number, seconds=round(self._saved - began, 4))
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Says of an error of the disk what it means for the run."""
+        try:
+            yield
         except OSError as error:
             stands = f"it stands as saved at step {self._saved_steps}" if self.number else "nothing was saved before"
+            again = f"tiltwalk resume {self.path}" if self.number else "begin again"
             raise OSError(
-                f"{self.path} could not be saved ({error.strerror or error}); {stands}. When that is mended: "
-                f"tiltwalk resume {self.path}"
+                f"{self.path} could not be saved ({error.strerror or error}); {stands}. When that is mended: {again}"
             ) from error
-        self._saved, self._saved_steps = time.perf_counter(), self.steps
+
+    def _forget_phases(self) -> None:
+        """Removes the ends of phases that no checkpoint stands on any more: those that went on beyond them."""
+        there = {path.name for path in checkpoint.folder_of(self.path).glob("phase-*.safetensors")}
+        if len(there) > sum(phase["finished"] for phase in self.phases):
+            points = [checkpoint.opened(checkpoint.paths(self.path, n)[1]) for n in checkpoint.numbers(self.path)]
+            ends = {f"phase-{i:02d}-{p['done']}.safetensors" for point in points for i, p in enumerate(point["phases"])}
+            for name in there - ends:
+                files.remove(checkpoint.folder_of(self.path) / name)
 
     def take_up(self, point: checkpoint.Checkpoint) -> None:
         """Goes on from a checkpoint; raises `Damaged` where the folder does not hold what it stands on."""
@@ -282,13 +304,14 @@ class Writer(Conductor):
         self._began = self._saved = time.perf_counter()
 
     def reopen(self) -> None:
-        """Lets the last phase go on beyond its end."""
+        """Lets the last phase go on beyond its end, and keeps that it shall."""
         if self.phases and self.phases[-1]["finished"] and self.phases[-1]["name"] == SAMPLING:
             self._arrays = self._finished(len(self.phases) - 1)
+        self.save()
 
     def log(self, event: str, **more: Any) -> None:
         """A line of log.jsonl."""
-        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event} | more
+        line = {"time": layout.now(), "event": event} | more
         files.add_line(self.path / layout.LOG, json.dumps(line, allow_nan=False))
 
     @contextlib.contextmanager
