@@ -8,6 +8,9 @@ one into the other.
 import re
 from typing import Any
 
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
 from tiltwalk._version import __version__
 
 project = "Tiltwalk"
@@ -15,11 +18,14 @@ author = "The Tiltwalk developers"
 copyright = author
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "Tiltwalk"
+html_math_renderer = "mathml"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 exclude_patterns = ["_build"]
 default_role = "code"
 
@@ -69,6 +75,18 @@ def short(annotations: str | None) -> str | None:
     return re.sub(r"Key\[Array, ''\]( \| UInt32\[Array, '\d'\])*", "PRNGKeyArray", annotations)
 
 
+def inline_math(self: Any, node: Any) -> None:
+    """A formula as MathML, which browsers draw themselves: the pages need no network and run no script for it."""
+    self.body.append(convert(node.astext()))
+    raise SkipNode
+
+
+def block_math(self: Any, node: Any) -> None:
+    self.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise SkipNode
+
+
 def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
     app.connect("autodoc-process-docstring", process_docstring)
     app.connect("autodoc-process-signature", process_signature)
