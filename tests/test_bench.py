@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 
+import tiltwalk as tw
 from tiltwalk import native
-from tiltwalk.bench import networks, parts, perceptron, rivals, subjects, timing
+from tiltwalk.bench import networks, parts, perceptron, progress, rivals, subjects, timing
 
 TINY = parts.Sizes(samples=32, seconds=0.01, most_models=2, length=3, side=64)
 
@@ -137,3 +138,32 @@ def test_the_quick_form_runs_as_a_script_of_its_own():
     assert "ANOTHER LOSS" not in done.stdout
     for kind in ("loss over", "value and gradient", "updates by", "the most memory"):
         assert kind in done.stdout
+
+
+def test_a_part_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(ValueError, match=r"--only must be a part of one of these names: ours; .*torch.*; got 'LeNet'"):
+        networks.main(quick=True, only="LeNet")
+
+
+def test_the_progress_line_is_measured_on_a_terminal_and_off(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pty")
+    seen = []
+
+    def tiny(quick):
+        measure = tw.PathMeasure(tw.RandomWalk(0.5, start=tw.Normal(1.0)), tw.losses.double_well(), 4)
+        return {"a double well": (measure, 1.0, 4, 2_000, tw.moves.Sweep())}
+
+    def sample(*args, progress, **given):
+        seen.append((progress, sys.stderr.isatty()))
+        return real(*args, progress=progress, **given)
+
+    real = tw.sample
+    monkeypatch.setattr(progress, "subjects", tiny)
+    monkeypatch.setattr(progress.tw, "sample", sample)
+    before = sys.stderr
+    rows = progress.main(tmp_path / "progress.json", quick=True)
+    assert sys.stderr is before
+    assert seen == [(False, True)] + 2 * [(False, True), (True, True)]  # compiled first, then in turn
+    assert json.loads((tmp_path / "progress.json").read_text()) == rows
+    assert rows[0]["cpu_cost"] == pytest.approx(rows[0]["cpu_seconds_shown"] / rows[0]["cpu_seconds"] - 1)
+    assert "a double well" in capsys.readouterr().out

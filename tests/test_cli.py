@@ -119,7 +119,10 @@ BAD = [
     (["exact", "copies.json"], "LinearPerceptron.X must have rank 3"),
     (["exact", "empty.npz"], "empty.npz must be an NPZ file"),
     (["exact", "arrays.npz", "--target", "w"], "target must be one of its arrays, x, y; got 'w'"),
-    (["info", "more"], "unexpected extra argument (more)"),
+    (["info", "more", "still"], "unexpected extra argument (still)"),
+    (["info", "nowhere"], "nowhere must be a run folder; it is not there or is a file"),
+    (["predict", "nowhere", "table.csv"], "RUN must be a run folder or an ensemble.safetensors; nowhere is not there"),
+    (["bench", "perceptron", "--only", "ours"], "--only is for bench networks; bench perceptron has no parts"),
 ]
 
 
@@ -313,7 +316,7 @@ def test_info_is_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_info_says_how_to_install_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(info, "EXTRAS", {"plots": ("no-such-package",)})
-    assert 'plots    missing: pip install "tiltwalk[plots]"' in run("info", capsys=capsys)[1]
+    assert 'plots missing: pip install "tiltwalk[plots]"' in run("info", capsys=capsys)[1]
 
 
 def test_info_knows_the_extras_of_the_project() -> None:

@@ -10,7 +10,7 @@ import pytest
 import tiltwalk
 
 OPTIONAL = (
-    "matplotlib", "sklearn", "torch", "flax", "equinox", "optax", "pandas", "pyarrow", "polars",
+    "matplotlib", "scipy", "sklearn", "torch", "flax", "equinox", "optax", "pandas", "pyarrow", "polars",
     "arviz", "arviz_base", "arviz_stats", "xarray", "IPython",
 )  # fmt: skip
 

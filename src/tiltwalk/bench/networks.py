@@ -39,9 +39,12 @@ def main(
     sizes = QUICK if quick else Sizes()
     rows: list[Found] = []
     skipped: dict[str, str] = {}
+    parts = [(name, part) for name, part in _parts(sizes, shared, quick) if only is None or only in name]
+    if not parts:
+        names = [name for name, _ in _parts(sizes, shared, quick)]
+        raise ValueError(f"bench networks: --only must be a part of one of these names: {'; '.join(names)}; got {only!r}.")
     peaks: dict[str, list[float]] = {"peak": [0.0], "torch_peak": [0.0]}
     kernel = ""
-    parts = [(name, part) for name, part in _parts(sizes, shared, quick) if only is None or only in name]
     for number in range(1 if quick else 2):
         for name, measure in parts:
             print(f"{name}{' again' if number else ''} ...", file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ import click
 
 
 @click.command("bench")
-@click.argument("name", type=click.Choice(("minibatch", "networks", "perceptron")), metavar="NAME")
+@click.argument("name", type=click.Choice(("minibatch", "networks", "perceptron", "progress")), metavar="NAME")
 @click.option("--quick", is_flag=True, help="Shorter, and less to be trusted.")
 @click.option("--only", help="networks: the parts whose name contains this.")
 @click.option("--shared", type=click.Path(path_type=Path), help="A folder with prototypes/ (and data/) to measure beside.")
@@ -20,11 +20,19 @@ def command(name: str, quick: bool, only: str | None, shared: Path | None, out: 
     minibatch   decisions on a part of MNIST's 60,000 images, beside those on all (--shared: the folder with data/mnist.npz)
     networks    losses of many networks: share of the machine's matrix product, beside Flax, PyTorch and others
     perceptron  updates and effective samples a second on the linear perceptron (needs --shared for its data)
+    progress    what the progress line of a run costs
     """
     if name == "networks":
         from tiltwalk.bench import networks
 
         networks.main(shared, out, quick, only)
+        return
+    if only is not None:
+        raise click.UsageError(f"--only is for bench networks; bench {name} has no parts.")
+    if name == "progress":
+        from tiltwalk.bench import progress
+
+        progress.main(out, quick)
         return
     if name == "minibatch":
         from tiltwalk.bench import minibatch

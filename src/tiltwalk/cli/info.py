@@ -96,8 +96,9 @@ def text(found: dict[str, Any]) -> str:
         f"kernel     {'compiled' if found['native']['available'] else 'plain JAX'}: {found['native']['reason']}",
         "extras",
     ]
+    width = max(len(extra) for extra in found["extras"]) + 1
     for extra, packages_of in found["extras"].items():
         missing = [name for name, version in packages_of.items() if version is None]
         there = ", ".join(f"{name} {version}" for name, version in packages_of.items() if version is not None)
-        lines.append(f"  {extra:<9}" + (f'missing: pip install "tiltwalk[{extra}]"' if missing else there))
+        lines.append(f"  {extra:<{width}}" + (f'missing: pip install "tiltwalk[{extra}]"' if missing else there))
     return "\n".join(lines)

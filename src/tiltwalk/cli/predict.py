@@ -41,6 +41,8 @@ def command(model: Path, source: str, out: Path | None, target: str | None) -> N
         X = folder.scaled(
             samples(source, target or folder.config.data.target, folder.record["data"]["features"], folder.config)
         )
+    elif not model.exists():
+        raise FileNotFoundError(f"RUN must be a run folder or an ensemble.safetensors; {model} is not there.")
     else:
         ensemble = Ensemble.load(model)
         X = samples(source, target, [], None)

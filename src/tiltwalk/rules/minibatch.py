@@ -29,7 +29,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy import special
 
 from tiltwalk import check
 from tiltwalk import noise as noise_
@@ -106,6 +105,8 @@ class Minibatch:
         self, sums: Sums, seen: Any, units: int, n: int, uniform: Any, normal: Any, proposal: Proposal, s: Any
     ) -> tuple[Any, Any, Any]:
         """What is to be said of each block after `seen` of `units`: whether it is decided, how, and its log ratio."""
+        from scipy import special  # slow to import, and no other rule needs it
+
         correction = _barker.widest(self.tolerance / 4)
         share = seen / units
         mean, variance, skewness = sums.moments(seen)
