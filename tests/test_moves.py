@@ -269,3 +269,18 @@ def test_a_loss_that_is_not_a_number_or_infinite_rejects() -> None:
         assert np.all(np.abs(run.paths) <= 1)
         assert np.all(np.isfinite(run.losses))
         assert run.acceptance["sweep"] > 0.05
+
+
+@pytest.mark.parametrize("chains", [3, 300])
+def test_every_proposal_whose_loss_is_not_a_number_is_counted(chains: int) -> None:
+    """Losses are zero or not a number, so that what is not accepted is what failed: a share of P(x > 1) of the start."""
+    loss = tw.losses.Function(lambda thetas: jnp.where(thetas[:, 0] > 1, jnp.nan, 0.0), 1)
+    measure = tw.PathMeasure(tw.RandomWalk(1.0, start=tw.Normal(1.0)), loss, 1)
+    init = jnp.zeros((1, 1))
+    run = tw.sample(measure, 1.0, steps=400, chains=chains, moves=tw.moves.SingleSite(), init=init, key=1, progress=False)
+    rejected = 400 * chains * (1 - run.acceptance["single_site"])
+    assert run.failed == round(rejected)
+    assert abs(run.failed / (400 * chains) - 0.1587) < 5 * np.sqrt(0.1587 * 0.8413 / (400 * chains))
+    assert f"{run.failed} proposals with a loss that is not a number" in repr(run)
+    whole = tw.sample(measure, 1.0, steps=400, chains=2, moves=tw.moves.Sweep(step=1e-6), init=init, key=1, progress=False)
+    assert whole.failed == 0 and "not a number" not in repr(whole)

@@ -145,7 +145,7 @@ def make(
 ) -> tuple[ChainState, StepInfo]:
     """One move with its noise in hand: its parts are proposed and decided in turn."""
     dtype = state.path.dtype
-    taken = ratio = jnp.zeros(state.losses.shape[1:], dtype)
+    taken = ratio = failed = jnp.zeros(state.losses.shape[1:], dtype)
     evaluations = gradients = jnp.zeros((), dtype)
     blocks = 0
     s = jnp.asarray(s, dtype)
@@ -158,12 +158,13 @@ def make(
         state = put(state, proposal, decision)
         taken += jnp.sum(decision.accepted.astype(dtype), 0)
         ratio += jnp.sum(decision.log_ratio, 0)
+        failed += jnp.sum(jnp.isnan(decision.log_ratio).astype(dtype), 0)
         evaluations += decision.evaluations
         if proposal.evaluations is not None:
             evaluations += proposal.evaluations
             gradients += proposal.evaluations
         blocks += proposal.rows.shape[0]
-    return state, StepInfo(taken / blocks, ratio / blocks, jnp.asarray(index, jnp.int32), s, evaluations, gradients)
+    return state, StepInfo(taken / blocks, ratio / blocks, jnp.asarray(index, jnp.int32), s, evaluations, gradients, failed)
 
 
 def put(state: ChainState, proposal: Proposal, decision: Decision) -> ChainState:
@@ -256,7 +257,8 @@ class Carry:
 
 @pytree
 class Tally:
-    """Counts of one call of `advance`: per move and chain, the sum of acceptances; per move, steps; models evaluated.
+    """Counts of one call of `advance`: per move and chain, the sum of acceptances; per move, steps; models evaluated; by chain,
+    blocks whose loss was not a number.
 
     `evaluations` and `gradients` are of one chain, as in `StepInfo`.
     """
@@ -265,6 +267,7 @@ class Tally:
     made: Float[Array, " moves"]
     evaluations: Float[Array, ""]
     gradients: Float[Array, ""]
+    failed: Float[Array, " c"]
 
 
 def words_per_step(measure: PathMeasure, moves: Sequence[Move]) -> int:
@@ -306,13 +309,15 @@ def advance(
             noise_.steps_noise(words, steps, i, shape, chains, last=plan.last, dtype=dtype) for i, shape in enumerate(shapes)
         )
 
-    def branch(index: int) -> Callable[..., tuple[Carry, Array, Array]]:
-        def of_chain(one: Carry, noise: tuple[Noise, ...], tilt: Array) -> tuple[ChainState, Array, Array]:
+    def branch(index: int) -> Callable[..., tuple[Carry, tuple[Array, Array], Array]]:
+        def of_chain(one: Carry, noise: tuple[Noise, ...], tilt: Array) -> tuple[ChainState, tuple[Array, Array], Array]:
             move = dataclasses.replace(moves[index], step=one.steps[index].astype(dtype))  # type: ignore[type-var]
             state, info = make(one.state, noise, move.parts(length), measure, rule, tilt, index)
-            return state, info.accepted, jnp.stack([info.evaluations, info.gradients])
+            return state, (info.accepted, info.failed), jnp.stack([info.evaluations, info.gradients])
 
-        def many(carry: Carry, noise: tuple[Noise, ...] | None, number: Array, tilt: Array) -> tuple[Carry, Array, Array]:
+        def many(
+            carry: Carry, noise: tuple[Noise, ...] | None, number: Array, tilt: Array
+        ) -> tuple[Carry, tuple[Array, Array], Array]:
             if noise is None:
                 noise = jax.tree.map(lambda x: x[0], noises(number[None], parts_shapes[index]))
             every = of_chain
@@ -321,11 +326,11 @@ def advance(
                     of_chain,
                     in_axes=(Carry(along(carry.state, 0), -1), (Noise(0, 0, None, None),) * len(noise), None),  # type: ignore[arg-type]
                 )
-            state, accepted, cost = every(carry, noise, tilt)
+            state, decided, cost = every(carry, noise, tilt)
             steps = carry.steps
             if plan.target is not None:
-                steps = steps.at[index].set(tuned(steps[index], number, accepted, plan.target))
-            return Carry(state, steps), accepted, cost if plan.last else jnp.mean(cost, 0)
+                steps = steps.at[index].set(tuned(steps[index], number, decided[0], plan.target))
+            return Carry(state, steps), decided, cost if plan.last else jnp.mean(cost, 0)
 
         return many
 
@@ -338,12 +343,13 @@ def advance(
         carry, tally = carried
         noise, number, tilt, index = x
         if len(moves) == 1:
-            carry, accepted, cost = branches[0](carry, noise, number, tilt)
+            carry, (accepted, failed), cost = branches[0](carry, noise, number, tilt)
             taken, made = tally.accepted + accepted, tally.made + 1
         else:
-            carry, accepted, cost = jax.lax.switch(index, branches, carry, noise, number, tilt)
+            carry, (accepted, failed), cost = jax.lax.switch(index, branches, carry, noise, number, tilt)
             taken, made = tally.accepted.at[index].add(accepted), tally.made.at[index].add(1)
-        return (carry, Tally(taken, made, tally.evaluations + cost[0], tally.gradients + cost[1])), None
+        spent = tally.evaluations + cost[0], tally.gradients + cost[1]
+        return (carry, Tally(taken, made, *spent, tally.failed + failed)), None
 
     def kept(carry: Carry) -> Any:
         if plan.keep is None:
@@ -391,7 +397,9 @@ def advance(
 
     shapes = jax.eval_shape(kept, carry)
     buffer = jax.tree.map(lambda x: jnp.zeros((plan.room, *x.shape), x.dtype), shapes)
-    nothing = Tally(jnp.zeros((len(moves), chains.shape[0]), dtype), jnp.zeros(len(moves), dtype), *jnp.zeros((2,), dtype))
+    zeros = functools.partial(jnp.zeros, dtype=dtype)
+    count = chains.shape[0]
+    nothing = Tally(zeros((len(moves), count)), zeros(len(moves)), zeros(()), zeros(()), zeros(count))
     done: tuple[Carry, Tally, Any] = jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))
     return done
 

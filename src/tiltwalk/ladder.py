@@ -52,6 +52,7 @@ class Tally:
     made: Float[Array, " moves"]
     evaluations: Float[Array, ""]
     gradients: Float[Array, ""]
+    failed: Float[Array, " n"]
     swapped: Float[Array, "r-1 c"]
     tried: Float[Array, " r-1"]
     trips: Float[Array, " c"]
@@ -107,26 +108,26 @@ def advance(
             for i, shape in enumerate(shapes[index])
         )
 
-    def branch(index: int) -> Callable[..., tuple[Carry, Array, Array]]:
+    def branch(index: int) -> Callable[..., tuple[Carry, tuple[Array, Array], Array]]:
         def of_chain(
             state: ChainState, step: Array, noise: tuple[Noise, ...], tilt: Array, measure: PathMeasure
-        ) -> tuple[ChainState, Array, Array]:
+        ) -> tuple[ChainState, tuple[Array, Array], Array]:
             move = dataclasses.replace(moves[index], step=step.astype(dtype))  # type: ignore[type-var]
             state, info = chain.make(state, noise, move.parts(length), measure, rule, tilt, index)
-            return state, info.accepted, jnp.stack([info.evaluations, info.gradients])
+            return state, (info.accepted, info.failed), jnp.stack([info.evaluations, info.gradients])
 
-        def many(carry: Carry, noise: tuple[Noise, ...] | None, number: Array) -> tuple[Carry, Array, Array]:
+        def many(carry: Carry, noise: tuple[Noise, ...] | None, number: Array) -> tuple[Carry, tuple[Array, Array], Array]:
             if noise is None:
                 noise = jax.tree.map(lambda x: x[0], noises(number[None], index))
             every = of_chain
             if not plan.last:
                 each = (Noise(0, 0, None, None),) * len(noise)  # type: ignore[arg-type]
                 every = jax.vmap(of_chain, in_axes=(of_state, 0, each, 0, of_walk))
-            state, accepted, cost = every(carry.state, carry.steps[index], noise, tilts, of_chains)
+            state, decided, cost = every(carry.state, carry.steps[index], noise, tilts, of_chains)
             steps = carry.steps
             if plan.target is not None:
-                steps = steps.at[index].set(chain.tuned(steps[index], number, accepted, plan.target))
-            return dataclasses.replace(carry, state=state, steps=steps), accepted, cost if plan.last else jnp.mean(cost, 0)
+                steps = steps.at[index].set(chain.tuned(steps[index], number, decided[0], plan.target))
+            return dataclasses.replace(carry, state=state, steps=steps), decided, cost if plan.last else jnp.mean(cost, 0)
 
         return many
 
@@ -136,15 +137,16 @@ def advance(
         carry, tally = carried
         noise, number, index, uniform = x
         if len(moves) == 1:
-            carry, accepted, cost = branches[0](carry, noise, number)
+            carry, (accepted, failed), cost = branches[0](carry, noise, number)
         else:
-            carry, accepted, cost = jax.lax.switch(index, branches, carry, noise, number)
+            carry, (accepted, failed), cost = jax.lax.switch(index, branches, carry, noise, number)
         tally = dataclasses.replace(
             tally,
             accepted=tally.accepted.at[index].add(accepted),
             made=tally.made.at[index].add(1),
             evaluations=tally.evaluations + cost[0],
             gradients=tally.gradients + cost[1],
+            failed=tally.failed + failed,
         )
         turn = number + jnp.uint32(1)
 
@@ -240,7 +242,7 @@ def advance(
     buffer = jax.tree.map(lambda x: jnp.zeros((plan.room, *x.shape), x.dtype), jax.eval_shape(kept, carry))
     zeros = functools.partial(jnp.zeros, dtype=dtype)
     nothing = Tally(
-        zeros((len(moves), rungs * count)), zeros(len(moves)), zeros(()), zeros(()),
+        zeros((len(moves), rungs * count)), zeros(len(moves)), zeros(()), zeros(()), zeros(rungs * count),
         zeros((rungs - 1, count)), zeros(rungs - 1), zeros(count),
     )  # fmt: skip
     done: tuple[Carry, Tally, Any] = jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))

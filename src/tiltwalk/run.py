@@ -26,7 +26,8 @@ class Run:
     draws in front) are None where they were not asked for. `s` is the tilt at each draw. `acceptance` is the share of proposals
     accepted, by move, after burn-in; `steps` the step size of each move, by chain, as tuned or given. `evaluations` counts
     losses of single models, burn-in included, and `gradients` those that came with a gradient. `state` is where the chains
-    are: pass the run as `init` to go on. `cautions` is what may go wrong with the measure, whatever the sampler.
+    are: pass the run as `init` to go on. `failed` counts the proposals, burn-in included, that were rejected because their loss
+    was not a number. `cautions` is what may go wrong with the measure, whatever the sampler.
     """
 
     losses: Float[np.ndarray, "chains draws tau"] | None
@@ -42,6 +43,7 @@ class Run:
     seconds: float
     first_draw_seconds: float
     gradients: int = 0
+    failed: int = 0
     cautions: tuple[str, ...] = ()
 
     @property
@@ -118,6 +120,7 @@ class Run:
             f", mean loss {self.losses.mean(dtype=np.float64):.6g} per model" if self.losses is not None and self.draws else ""
         )
         accepted = f", accepted {accepted}" if accepted else ""
+        accepted += f", {self.failed} proposals with a loss that is not a number" if self.failed else ""
         return (
             f"Run({self.chains} chains, {self.draws} draws of {' and '.join(what) or 'nothing'}{loss}"
             f"{accepted}, {self.evaluations} evaluations in {self.seconds:.1f} s)"

@@ -111,6 +111,7 @@ def sample(
         step_number=step_number + burn_in + steps,
         evaluations=round(runner.evaluations),
         gradients=round(runner.gradients),
+        failed=round(runner.failed),
         seconds=time.perf_counter() - began,
         first_draw_seconds=(runner.first_draw or time.perf_counter()) - began,
         cautions=diagnostics.cautions(measure),
@@ -308,7 +309,7 @@ class Runner:
         self.weights = jnp.asarray([weight for _, weight in mixture], jnp.float32)
         self.chains, self.workers = chains, workers
         self.bar: Progress | None = None
-        self.evaluations = self.gradients = 0.0
+        self.evaluations = self.gradients = self.failed = 0.0
         self.first_draw: float | None = None
         self.unhurried = False  # calls as long as there is room for, whatever they take: the same ones in every run
         self._done = 0
@@ -424,6 +425,7 @@ class Runner:
         self._made += np.asarray(tallies[0].made, np.float64)
         self.evaluations += float(tallies[0].evaluations) * self.chains
         self.gradients += float(tallies[0].gradients) * self.chains
+        self.failed += float(sum(np.sum(np.asarray(t.failed, np.float64)) for t in tallies))
         self._done += steps
         if self.bar is not None and not self.bar.silent:
             loss = float(np.mean([self._mean_loss(group) for group in groups]))

@@ -91,6 +91,7 @@ class StepInfo:
     """What happened in a step: share of blocks accepted, mean log acceptance ratio, move, tilt, and models evaluated.
 
     `evaluations` counts losses of single models, a loss with its gradient as one; `gradients` those that came with one.
+    `failed` counts the blocks whose loss was not a number, which rejects them.
     """
 
     accepted: Float[Array, ""]
@@ -99,6 +100,7 @@ class StepInfo:
     s: Float[Array, ""]
     evaluations: Float[Array, ""]
     gradients: Float[Array, ""]
+    failed: Float[Array, ""]
 
 
 @runtime_checkable

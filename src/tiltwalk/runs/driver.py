@@ -36,6 +36,7 @@ class Piece:
     acceptance: np.ndarray
     evaluations: float
     gradients: float
+    failed: float
 
 
 class PieceRunner(sampling.Runner):
@@ -102,7 +103,7 @@ class Driver:
         """`steps` steps on; every `thin`-th is a draw."""
         runner = self.runner
         runner.forget_acceptance()
-        runner.evaluations = runner.gradients = 0.0
+        runner.evaluations = runner.gradients = runner.failed = 0.0
         runner._done = self.done
         draws, each, keep = (steps, 1, None) if thin is None else (steps // thin, thin, sampling.keeper_of("sample", "losses"))
         with surfaced():
@@ -115,6 +116,7 @@ class Driver:
             runner.acceptance(),
             runner.evaluations,
             runner.gradients,
+            runner.failed,
         )
 
 
