@@ -5,6 +5,7 @@
 #   make slow     the tests that take minutes               make bench    the benchmarks
 #   make lint | types | layers | docs                       make torch    install PyTorch, so that its tests run too
 #   make kill     kill training processes 200 times         make clean    remove what the others made
+#   make corrupt  damage 108 run folders, ask about them
 #
 # PYTHON=python3.12 picks the interpreter, VENV=.venv/312 another environment, ARGS="-k bridge" what pytest is to run.
 
@@ -14,7 +15,7 @@ ARGS ?=
 WORKERS ?= auto
 BIN := $(VENV)/bin
 
-.PHONY: help run test slow kill torch lint types layers docs check figures bench clean
+.PHONY: help run test slow corrupt kill torch lint types layers docs check figures bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +29,9 @@ test: $(VENV)/tools.stamp
 
 slow: $(VENV)/tools.stamp
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+corrupt: $(VENV)/tools.stamp
+	$(BIN)/python scripts/corrupt_runs.py $(ARGS)
 
 kill: $(VENV)/tools.stamp
 	$(BIN)/python scripts/kill_runs.py $(ARGS)

@@ -1,12 +1,14 @@
 """An ensemble as one safetensors file: the members as a tensor, the network's description beside it as JSON.
 
     tensor "thetas"         (m, d), float32 or float64
-    metadata "tiltwalk"     {"format": "ensemble", "version": 1, "network": ..., "task": ..., "classes": ...}
+    metadata "tiltwalk"     {"format": "ensemble", "version": 1, "network": ..., "task": ..., "classes": ..., "sha256": ...}
 
-Nothing in the file is ever run. A network of our own layers is described by them and built again from that; one made from
-another library's module is described by its parameters' names and shapes, and must be given again.
+The digest is of the rest of the description and of the members: a bit that flipped anywhere is noticed. Nothing in the file
+is ever run. A network of our own layers is described by them and built again from that; one made from another library's
+module is described by its parameters' names and shapes, and must be given again.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -38,8 +40,16 @@ def packed(thetas: Float[np.ndarray, "m d"], made_with: Any, *, task: str, class
     from safetensors.numpy import save
 
     head = {"format": "ensemble", "version": VERSION, "network": to_dict(made_with), "task": task, "classes": classes}
-    metadata = {KEY: json.dumps(head, allow_nan=False, default=int)}
+    text = json.dumps(head, allow_nan=False, default=int)
+    metadata = {KEY: json.dumps(json.loads(text) | {"sha256": _digest(json.loads(text), thetas)})}
     return bytes(save({TENSOR: np.ascontiguousarray(thetas)}, metadata=metadata))
+
+
+def _digest(head: dict[str, Any], thetas: Float[np.ndarray, "m d"]) -> str:
+    """Of a description and of members."""
+    found = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+    found.update(np.ascontiguousarray(thetas).data)
+    return found.hexdigest()
 
 
 def save(path: str | Path, content: bytes) -> None:
@@ -78,6 +88,9 @@ def load(path: str | Path, given: Any = None) -> tuple[Float[np.ndarray, "m d"],
             thetas = stored.get_tensor(TENSOR)
     except SafetensorError as error:
         raise ValueError(f"{path.name} must be a whole safetensors file; it is damaged or cut short ({error}).") from None
+    digest = head.pop("sha256", None)  # files of before have none
+    if digest is not None and digest != _digest(head, thetas):
+        raise ValueError(f"{path.name} is damaged: it does not have the digest that it was written with.")
     if not np.isfinite(thetas).all():
         raise ValueError(f"{path.name} must hold finite members; got NaN or infinity.")
     classes = head.get("classes")

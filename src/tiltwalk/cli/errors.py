@@ -48,8 +48,13 @@ def say(text: str, status: int, debug: bool = False) -> int:
     if debug:
         traceback.print_exc()
     else:
-        click.echo(f"tiltwalk: {' '.join(text.split())}", err=True)
+        click.echo(f"tiltwalk: {plain(' '.join(text.split()))}", err=True)
     return status
+
+
+def plain(text: str) -> str:
+    """Text from a file as a terminal may be shown it: letters, and no control of the terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 
 
 def sentence(error: click.ClickException) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
+from tiltwalk.cli.errors import plain
 from tiltwalk.cli.live import lasting
 from tiltwalk.cli.train import spoken
 
@@ -19,11 +20,11 @@ EVERY = 3.0
 def show(folder: Path, watch: bool, as_json: bool) -> None:
     """Prints where the run stands; with `watch` again and again, a line each time, until nobody writes it."""
     found = gathered(folder)
-    click.echo(json.dumps(found) if as_json else text(found))
+    click.echo(json.dumps(found) if as_json else plain(text(found)))
     while watch and found["being_written"]:
         time.sleep(EVERY)
         found = gathered(folder)
-        click.echo(json.dumps(found) if as_json else short(found))
+        click.echo(json.dumps(found) if as_json else plain(short(found)))
 
 
 def gathered(folder: Path) -> dict[str, Any]:
@@ -57,6 +58,7 @@ def gathered(folder: Path) -> dict[str, Any]:
         "draws": int(run.manifest["counts"]["sample_stats/step"]),
         "paths": int(run.manifest["counts"]["posterior/step"]),
         "acceptance": rates,
+        "failed": sum(phase["failed"] for phase in run.phases),
         "test": None if run.result is None else run.result["test"],
     } | last
 
@@ -72,6 +74,8 @@ def text(found: dict[str, Any]) -> str:
         f"kept       {found['draws']} draws of the losses and {found['paths']} paths of each chain",
     ]
     lines += [f"test       {line}" for line in spoken(found["test"])] if found["test"] else []
+    if found["failed"]:
+        lines.append(f"rejected   {found['failed']} proposals because their loss was not a number")
     lines += [f"note       {note}" for note in found["notes"]]
     if not found["being_written"] and found["status"] != "finished":
         lines.append(f"To go on: tiltwalk resume {found['folder']}")

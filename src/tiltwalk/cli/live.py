@@ -45,7 +45,7 @@ class Watcher:
         if told["step"] == told["piece_steps"]:
             left = None  # the first piece of a phase may have compiled: its time says nothing
         self.show(
-            {name: told[name] for name in ("phase", "step", "steps", "s", "loss", "acceptance")}
+            {name: told[name] for name in ("phase", "step", "steps", "s", "loss", "acceptance", "failed")}
             | {"updates_per_second": told["evaluations"] / max(told["piece_seconds"], 1e-9), "left_seconds": left}
             | {"seconds": told["seconds"], "ess": self._effective()}
         )
@@ -181,6 +181,7 @@ def line(now: dict[str, Any]) -> str:
         f"accepted {accepted}",
         f"{now['updates_per_second']:.3g} updates/s",
     ]
+    words += [f"{now['failed']} not a number"] if now["failed"] else []
     words += [f"ESS {now['ess']:.0f}"] if now["ess"] is not None else []
     words += [f"{lasting(now['left_seconds'])} left"] if now["left_seconds"] is not None else []
     return " | ".join(words)

@@ -39,13 +39,13 @@ def command(model: Path, source: str, out: Path | None, target: str | None) -> N
             click.echo(f"tiltwalk: {note}", err=True)
         ensemble = folder.ensemble
         X = folder.scaled(
-            samples(source, target or folder.config.data.target, folder.record["data"]["features"], folder.config)
+            samples(source, target, folder.config.data.target, folder.record["data"]["features"], folder.config.data.scale)
         )
     elif not model.exists():
         raise FileNotFoundError(f"RUN must be a run folder or an ensemble.safetensors; {model} is not there.")
     else:
         ensemble = Ensemble.load(model)
-        X = samples(source, target, [], None)
+        X = samples(source, target, None, [], None)
     found = columns(ensemble, X)
     if out is None:
         click.echo(as_csv(found), nl=False)
@@ -58,18 +58,19 @@ def command(model: Path, source: str, out: Path | None, target: str | None) -> N
     click.echo(f"Wrote {out}: {len(X)} predictions of {len(ensemble)} members.")
 
 
-def samples(source: str, target: str | None, features: list[str], config: Any) -> Any:
-    """The samples of a file or of a data set's test part, with the columns in the run's order."""
+def samples(source: str, given: str | None, usual: str | None, features: list[str], scale: float | None) -> Any:
+    """The samples of a file or of a data set's test part, with the columns in the run's order.
+
+    The target is left out: the one that is `given`, which must be there, or the run's `usual` one, which need not.
+    """
     if source in data.NAMED:
         return data.load(source).X_test
     path = Path(source)
-    scale = None if config is None else config.data.scale
-    if data.files.kind(path) == "idx":
-        target = None
+    target = None if data.files.kind(path) == "idx" else given or usual
     try:
         X, _, info = data.read(path, target, scale=scale)
     except ValueError:
-        if target is None:
+        if target is None or given is not None:
             raise
         X, _, info = data.read(path, scale=scale)  # without the target: it is what is asked for
     if not features or not info.features:

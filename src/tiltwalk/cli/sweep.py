@@ -48,6 +48,8 @@ def command(
     names = ["-".join(_safe(change) for change in point) for point in points]
     if len(set(names)) < len(names):
         raise ValueError("--grid must give different values; got some of them twice.")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out must be a folder; {out} is a file.")
     session.compiled_once()
     table = []
     for name, point, one in zip(names, points, chosen, strict=True):

@@ -70,8 +70,8 @@ def command(
     if short["source"] is None and file is None:
         raise click.UsageError("Missing argument 'DATA', or --config FILE.", click.get_current_context())
     hidden = short.pop("hidden")
-    words = [f"{SHORT[name]}={json.dumps(value)}" for name, value in short.items() if value is not None]
-    words += [f"network.hidden=[{hidden}]"] if hidden is not None else []
+    words = [f"{SHORT[name]}={_toml(value)}" for name, value in short.items() if value is not None]
+    words += [f"network.hidden={_widths(hidden)}"] if hidden is not None else []
     words += ["output.tensorboard=true"] if tensorboard else []
     chosen = settings.load(file, [*words, *changes])
     began = time.perf_counter()
@@ -82,6 +82,21 @@ def command(
     with live.shown(quiet=quiet, as_json=as_json, folder=folder, tensorboard=chosen.output.tensorboard) as watcher:
         result = live.ended(lambda: session.begin(chosen, folder, watcher, settings.versions()), lambda: _latest(folder, out))
     _say(result, folder, time.perf_counter() - began, as_json)
+
+
+def _toml(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _widths(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} must be whole numbers between commas, such as 64,32",
+            click.get_current_context(),
+            param_hint="'--hidden'",
+        ) from None
 
 
 def _say(result: dict[str, Any], folder: Path, seconds: float, as_json: bool) -> None:

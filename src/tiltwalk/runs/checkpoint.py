@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from tiltwalk import check
-from tiltwalk.runs import files
+from tiltwalk.runs import files, forms
 
 VERSION = 1
 KEPT = 2
 FORMAT = "tiltwalk checkpoint"
 MOST_MANIFEST = 2**26
-MOST_STATE = 2**40
 
 
 class Damaged(ValueError):
@@ -91,11 +90,18 @@ def load(run: Path, number: int) -> Checkpoint:
     content = opened(manifest)
     if content.get("format") != FORMAT or content.get("number") != number:
         raise Damaged(f"{manifest.name} must be the manifest of checkpoint {number}; it is of something else.")
-    described = content.get("state")
-    packed = _read(state, MOST_STATE)
-    if not isinstance(described, dict) or files.sha256(packed) != described.get("sha256"):
-        raise Damaged(f"{state.name} is damaged: it does not have the digest that it was written with.")
-    return Checkpoint(number, content, unpack(state.name, packed))
+    wrong = forms.fault(forms.Manifest, content)
+    if wrong is not None:
+        raise Damaged(f"{manifest.name} must hold what a checkpoint holds; {wrong}.")
+    return Checkpoint(number, content, unpack(state.name, stored(state, content["state"])))
+
+
+def stored(path: Path, described: dict[str, Any]) -> bytes:
+    """A file as `described`: of these `bytes`, with this `sha256`."""
+    content = _read(path, described["bytes"])
+    if len(content) != described["bytes"] or files.sha256(content) != described["sha256"]:
+        raise Damaged(f"{path.name} is damaged: it does not have the digest that it was written with.")
+    return content
 
 
 def pack(arrays: dict[str, np.ndarray]) -> bytes:

@@ -216,11 +216,16 @@ def load(path: str | Path | None, changes: Iterable[str] = ()) -> Config:
 def tables(path: str | Path) -> dict[str, Any]:
     """A TOML file as tables."""
     path = Path(path)
+    with path.open("rb") as stream:
+        return parsed(path.name, stream.read())
+
+
+def parsed(name: str, content: bytes) -> dict[str, Any]:
+    """The content of a TOML file as tables."""
     try:
-        with path.open("rb") as stream:
-            return tomllib.load(stream)
+        return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path.name} must be TOML; {error}.") from None
+        raise ValueError(f"{name} must be TOML; {error}.") from None
 
 
 def changed(found: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
@@ -231,10 +236,7 @@ def changed(found: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
         keys = key.strip().split(".")
         if not equals or not all(keys):
             raise ValueError(f"--set must be KEY=VALUE, such as walk.sigma=0.05; got {check.shown(change)}.")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except (tomllib.TOMLDecodeError, KeyError, RecursionError):
-            value = text.strip()
+        value = _of_toml(text)
         at: Any = found
         for i, part in enumerate(keys):
             place: Any = part
@@ -251,6 +253,15 @@ def changed(found: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
             else:
                 at = at.setdefault(place, {}) if isinstance(at, dict) else at[place]
     return found
+
+
+def _of_toml(text: str) -> Any:
+    """One value of TOML; any other text is text."""
+    try:
+        given = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text.strip()
+    return given["value"] if set(given) == {"value"} else text.strip()
 
 
 def read(found: dict[str, Any]) -> Config:
@@ -300,7 +311,8 @@ def _faults(error: ValidationError, found: dict[str, Any]) -> Iterable[str]:
         elif fault["type"] == "missing":
             yield f"{name} must be given: {_allowed(described, schema)}."
         else:
-            yield f"{name} must be {_allowed(described, schema)}; got {check.shown(value)}."
+            over = fault["type"] in ("less_than_equal", "finite_number")
+            yield f"{name} must be {_allowed(described, schema, over)}; got {check.shown(value)}."
 
 
 def _followed(place: tuple[int | str, ...], found: Any, schema: dict[str, Any]) -> tuple[list[Any], Any, dict[str, Any]]:
@@ -332,13 +344,13 @@ def _resolved(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, An
     return described
 
 
-def _allowed(described: dict[str, Any], schema: dict[str, Any]) -> str:
-    """What a part of the schema allows, in words."""
+def _allowed(described: dict[str, Any], schema: dict[str, Any], bounded: bool = False) -> str:
+    """What a part of the schema allows, in words; `bounded` with the bounds that nobody meets by intention."""
     described = _resolved(described, schema)
     if "discriminator" in described:
         return f"a table with kind one of {', '.join(described['discriminator']['mapping'])}"
     if "anyOf" in described:
-        return ", or ".join(_allowed(one, schema) for one in described["anyOf"] if one.get("type") != "null")
+        return ", or ".join(_allowed(one, schema, bounded) for one in described["anyOf"] if one.get("type") != "null")
     if "const" in described:
         return f'"{described["const"]}"'
     if "enum" in described:
@@ -353,8 +365,8 @@ def _allowed(described: dict[str, Any], schema: dict[str, Any]) -> str:
             if name in described:
                 text += f" {word} {described[name]:g}"
         for word, name in (("below", "exclusiveMaximum"), ("at most", "maximum")):
-            if name in described and described[name] < 1e9:
-                text += f" and {word} {described[name]:g}"
+            if name in described and (bounded or described[name] < 1e9):
+                text += f" and {word} {described[name] if kind == 'integer' else format(described[name], 'g')}"
         return text
     return {"string": "text", "boolean": "true or false", "object": "a table"}.get(str(kind), "a setting")
 

@@ -22,7 +22,8 @@ from tiltwalk.runs import files
 
 CHUNK_BYTES = 2**20
 MOST_ROWS = 4096
-MOST_CHUNK = 2**31
+MOST_CHUNKS = 2**24
+MOST_LINE = 256
 TYPES = ("float32", "float64", "int32", "int64")
 
 
@@ -175,7 +176,7 @@ class Draws:
                 files.write_whole(path, array.encoded(tail), durable=False)
         for place, content in self.metadata().items():
             path = self.folder / place
-            if not path.is_file() or path.read_bytes() != content:
+            if not _holds(path, content):
                 files.make_folder(path.parent)
                 files.write_whole(path, content, durable=False)
 
@@ -209,6 +210,10 @@ class Draws:
     def restore(self, counts: dict[str, int], tails: dict[str, np.ndarray], size: int, digest: str) -> None:
         """Takes up what a checkpoint says; raises ValueError where the disk does not hold it."""
         wanted = 0
+        for group in {array.group for array in self.arrays.values()}:
+            sizes = {counts[name] for name, array in self.arrays.items() if array.group == group}
+            if len(sizes) > 1:
+                raise ValueError(f"the checkpoint must count as many entries of each array of {group}; it does not.")
         for name, array in self.arrays.items():
             n, tail = counts[name], tails[name]
             rest = tuple(k for k in array.shape if k is not None)
@@ -245,10 +250,10 @@ class Draws:
         self.digests = Digests()
         if not size and not lines:
             return {}
-        if not 0 < size < 2**40:
-            raise ValueError(f"{DIGESTS} must be of the size that the checkpoint says.")
+        if lines > MOST_CHUNKS or not LINE * lines < size <= MOST_LINE * lines:
+            raise ValueError(f"{DIGESTS} must be of a size that fits its {lines} lines; the checkpoint says {size}.")
         try:
-            content = files.read(path, 2**40)[:size]
+            content = files.read(path, size, beginning=True)
         except FileNotFoundError:
             raise ValueError(f"{DIGESTS} is missing.") from None
         self.digests.add(content)
@@ -268,6 +273,14 @@ class Draws:
         if len(content) != array.chunk_bytes or files.sha256(content) != digest:
             raise ValueError(f"{place} is damaged: it does not have the digest that it was written with.")
         return content
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether a file is this, whatever else it is."""
+    try:
+        return files.read(path, len(content)) == content
+    except (OSError, ValueError):
+        return False
 
 
 def parsed(lines: bytes) -> dict[str, str]:

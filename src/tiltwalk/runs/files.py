@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,16 +79,19 @@ def make_folder(path: Path) -> None:
         flush_folder(path.parent)
 
 
-def read(path: Path, most: int) -> bytes:
-    """A file of at most `most` bytes; no link, no pipe, no device."""
+def read(path: Path, most: int, *, beginning: bool = False) -> bytes:
+    """A file of at most `most` bytes, or `beginning` as many of it; no link, no pipe, no device.
+
+    The size is asked for before anything is read: a file that claims to be of terabytes costs nothing.
+    """
     descriptor = os.open(path, os.O_RDONLY | NO_LINK | getattr(os, "O_NONBLOCK", 0))
     with os.fdopen(descriptor, "rb") as stream:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError(f"{path} must be a plain file.")
-        if found.st_size > most:
+        if found.st_size > most and not beginning:
             raise ValueError(f"{path} must be of at most {most} bytes; got {found.st_size}.")
-        return stream.read()
+        return stream.read(min(most, found.st_size))
 
 
 def flush_folder(folder: Path) -> None:
@@ -109,10 +113,11 @@ def sha256(content: bytes) -> str:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Holds the lock at `path`, or says who does. The system frees it when a process ends, however that ends."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o644)
+    with _about(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o644)
     try:
         try:
-            _lock(descriptor)
+            _lock(descriptor, ATTEMPTS)
         except OSError:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
@@ -130,7 +135,7 @@ def locked(path: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock now."""
     try:
-        descriptor = os.open(path, os.O_RDWR | NO_LINK)
+        descriptor = os.open(path, (os.O_RDONLY if os.name == "posix" else os.O_RDWR) | NO_LINK)
     except OSError:
         return False
     try:
@@ -145,7 +150,22 @@ def is_locked(path: Path) -> bool:
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def _lock(descriptor: int) -> None:
+ATTEMPTS = 10
+"""To take a lock: `is_locked` holds it for an instant, which must not stop a run from going on."""
+
+
+def _lock(descriptor: int, attempts: int = 1) -> None:
+    for attempt in range(attempts):
+        try:
+            _lock_once(descriptor)
+            return
+        except OSError:
+            if attempt == attempts - 1:
+                raise
+            time.sleep(0.03)
+
+
+def _lock_once(descriptor: int) -> None:
     if os.name == "posix":
         import fcntl
 

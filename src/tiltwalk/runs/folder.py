@@ -40,12 +40,10 @@ class RunFolder:
         """running (which a run that was killed still says), stopped or finished."""
         return str(self.manifest["status"])
 
-    @cached_property
+    @property
     def manifest(self) -> dict[str, Any]:
         """What the checkpoint says: status, phases, steps, seconds, decisions, counts; `result` once finished."""
-        from tiltwalk.runs import checkpoint
-
-        return checkpoint.load(self.path, self._writer.number).content
+        return self._writer.content
 
     @property
     def phases(self) -> list[dict[str, Any]]:
@@ -89,7 +87,7 @@ class RunFolder:
             acceptance_by_chain=dict(zip(names, accepted.T, strict=True)), steps=dict(zip(names, sizes.T, strict=True)),
             state=arrays, step_number=int(stats["step"][-1]) if len(stats["step"]) else 0,
             evaluations=round(float(progress["evaluations"].sum())), seconds=float(self.manifest["seconds"]),
-            first_draw_seconds=0.0,
+            first_draw_seconds=0.0, failed=sum(phase["failed"] for phase in self.phases),
         )  # fmt: skip
 
     @property
@@ -98,15 +96,13 @@ class RunFolder:
         return self.arrays("posterior")["theta"]
 
     def _state(self) -> ChainState:
-        from tiltwalk.runs import checkpoint
-
-        found = checkpoint.load(self.path, self._writer.number).arrays
-        arrays = {name.removeprefix("state:"): x for name, x in found.items() if name.startswith("state:")}
+        arrays = self._writer._arrays
         if not arrays and self.phases:
             arrays = self._writer._finished(len(self.phases) - 1)
         if not arrays:
             c, tau, d = (self.record[name] for name in ("chains", "length", "dim"))
-            return ChainState(jnp.zeros((c, tau, d)), jnp.full((c, tau), jnp.nan))
+            nothing = np.float32(np.nan)
+            return ChainState(np.broadcast_to(nothing, (c, tau, d)), np.broadcast_to(nothing, (c, tau)))  # type: ignore[arg-type]
         return ChainState(jnp.asarray(arrays["path"]), jnp.asarray(arrays["losses"]))
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tiltwalk.runs import checkpoint, files
+from tiltwalk.runs import checkpoint, files, forms
 from tiltwalk.runs.draws import Array, Draws
 
 if TYPE_CHECKING:
@@ -81,12 +81,9 @@ def read_record(path: Path) -> dict[str, Any]:
     found = checkpoint.opened(path / RECORD)
     if found.get("format") != FORMAT:
         raise checkpoint.Damaged(f"{RECORD} must be the record of a run; it is of something else.")
-    sizes = [found.get(name) for name in ("chains", "length", "dim")]
-    if not all(isinstance(size, int) and 0 < size < 2**40 for size in sizes) or found.get("dtype") not in (
-        "float32",
-        "float64",
-    ):
-        raise checkpoint.Damaged(f"{RECORD} must hold the sizes of a run; it does not.")
+    wrong = forms.fault(forms.Record, found)
+    if wrong is not None:
+        raise checkpoint.Damaged(f"{RECORD} must hold what a run's record holds; {wrong}.")
     return found
 
 

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ from tiltwalk.warm import grow
 
 if TYPE_CHECKING:
     from tiltwalk.runs.config import Config
+
+MOST_SETTINGS = 2**20
+"""Bytes of config.toml."""
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy")
 MOST_MEMBERS = 2**28
@@ -140,9 +144,10 @@ def read(path: Path) -> tuple[Config, dict[str, Any]]:
 
     record = layout.read_record(path)
     try:
-        return settings.load(path / layout.CONFIG), record
+        text = files.read(path / layout.CONFIG, MOST_SETTINGS)
     except FileNotFoundError:
         raise checkpoint.Damaged(f"{path / layout.CONFIG} is missing.") from None
+    return settings.read(settings.parsed(layout.CONFIG, text)), record
 
 
 def restored(path: Path, config: Config, record: dict[str, Any]) -> tuple[Writer, list[str]]:
@@ -181,8 +186,12 @@ def guard(path: Path) -> None:
         )
     for inner, folders, names in os.walk(path):
         for name in (*folders, *names):
-            if os.path.islink(os.path.join(inner, name)):
-                raise ValueError(f"{os.path.join(inner, name)} must be a file or folder of the run itself; it is a link.")
+            place = os.path.join(inner, name)
+            with contextlib.suppress(FileNotFoundError):  # a run that is being written replaces files
+                kind = os.lstat(place).st_mode
+                if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+                    what = "a link" if stat.S_ISLNK(kind) else "a pipe, a socket or a device"
+                    raise ValueError(f"{place} must be a file or folder of the run itself; it is {what}.")
 
 
 def located(config: Config, path: Path) -> Config:
@@ -308,6 +317,9 @@ def _writer(path: Path, config: Config, record: dict[str, Any]) -> Writer:
 
 def _room(path: Path) -> None:
     """Makes the folder, or raises where it cannot be or holds a run already."""
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"train.out must be a folder that can be written; got {path}, but {place} is a file.")
     begun = checkpoint.numbers(path)
     if (path / layout.RECORD).exists() or begun not in ([], [1]):  # a first save without a record: killed as it began
         raise ValueError(

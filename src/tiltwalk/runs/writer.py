@@ -76,6 +76,7 @@ class Writer(Conductor):
         self.phases: list[dict[str, Any]] = []
         self.extra: dict[str, Any] = {"status": "running", "sessions": 0}
         self.number = 0
+        self.content: dict[str, Any] = {}  # of the manifest that was taken up
         self.steps = 0  # of all phases
         self.stop: int | None = None
         self._cursor = 0
@@ -111,7 +112,7 @@ class Writer(Conductor):
         if index == len(self.phases):
             self.phases.append(
                 {"name": name, "steps": steps, "done": 0, "first": 0, "finished": False, "moves": driver.names,
-                 "evaluations": 0.0, "gradients": 0.0, "seconds": 0.0}
+                 "evaluations": 0.0, "gradients": 0.0, "failed": 0, "seconds": 0.0}
             )  # fmt: skip
         phase = self.phases[index]
         if phase["name"] != name or phase["moves"] != driver.names:
@@ -152,7 +153,7 @@ class Writer(Conductor):
         packed = checkpoint.pack(driver.arrays())
         with self.saving():
             files.write_whole(self._phase_path(index), packed)
-        phase["sha256"] = files.sha256(packed)
+        phase |= {"sha256": files.sha256(packed), "bytes": len(packed)}
         self._driver = None
         self.save()
 
@@ -188,6 +189,7 @@ class Writer(Conductor):
         phase["seconds"] += taken
         phase["evaluations"] += piece.evaluations
         phase["gradients"] += piece.gradients
+        phase["failed"] += round(piece.failed)
         if f"piece: {phase['name']}" not in self.decisions and self.piece_steps is None:
             phase.setdefault("trials", []).append([steps, taken])
         self.steps += steps
@@ -213,16 +215,30 @@ class Writer(Conductor):
             {"phase": phase["name"], "step": phase["done"], "steps": phase["steps"], "s": piece.s,
              "loss": float(np.mean(rows["loss"])), "seconds": self.seconds(), "piece_steps": steps, "piece_seconds": taken,
              "evaluations": piece.evaluations, "losses": piece.losses,
+             "failed": sum(phase["failed"] for phase in self.phases),
              "acceptance": dict(zip(driver.names, np.nan_to_num(piece.acceptance).mean(1).tolist(), strict=True))}
         )  # fmt: skip
 
     def _finished(self, index: int) -> dict[str, np.ndarray]:
         """Where the chains were at the end of a phase."""
         path = self._phase_path(index)
-        content = checkpoint._read(path, checkpoint.MOST_STATE)
-        if files.sha256(content) != self.phases[index].get("sha256"):
-            raise checkpoint.Damaged(f"{path.name} is damaged: it does not have the digest that it was written with.")
-        return checkpoint.unpack(path.name, content)
+        phase = self.phases[index]
+        if phase.get("bytes") is None or phase.get("sha256") is None:
+            raise checkpoint.Damaged(f"the manifest must describe {path.name}, the end of a finished phase; it does not.")
+        found = checkpoint.unpack(path.name, checkpoint.stored(path, phase))
+        self._fits(path.name, found)
+        return found
+
+    def _fits(self, name: str, arrays: dict[str, np.ndarray]) -> None:
+        """Raises unless the arrays are chains of this run, as paths or, in the warm-up, as single models."""
+        c, tau, d = (self.record[of] for of in ("chains", "length", "dim"))
+        path, losses, steps = (arrays.get(of) for of in ("path", "losses", "steps"))
+        if (
+            path is None or losses is None or steps is None or steps.ndim != 2
+            or path.shape not in ((c, tau, d), (c, 1, d)) or losses.shape != path.shape[:2] or steps.shape[1] != c
+            or any(x.dtype.kind != "f" for x in arrays.values())
+        ):  # fmt: skip
+            raise checkpoint.Damaged(f"{name} must hold the chains of this run; it does not.")
 
     def _phase_path(self, index: int) -> Path:
         # its length is in the name, so that a phase that goes on beyond its end leaves what checkpoints of before stand on
@@ -300,6 +316,9 @@ class Writer(Conductor):
             if phase["finished"]:
                 self._finished(index)
         self._arrays = {name.removeprefix("state:"): x for name, x in point.arrays.items() if name.startswith("state:")}
+        if self._arrays:
+            self._fits(f"checkpoint {point.number}", self._arrays)
+        self.content = content
         self.number, self._saved_steps = point.number, self.steps
         self._began = self._saved = time.perf_counter()
 
