@@ -19,6 +19,7 @@ from tiltwalk.pytree import pytree
 
 Langevin, Hamiltonian = tw.moves.LangevinSweep, tw.moves.Hamiltonian
 BEND = np.array([0.5, 1.2])
+TURN = np.array([[0.8, -0.6], [0.6, 0.8]])
 
 MOVES: dict[str, Any] = {
     "langevin": Langevin(step=0.8),
@@ -27,11 +28,16 @@ MOVES: dict[str, Any] = {
     "hamiltonian": Hamiltonian(leaps=3, step=0.4),
     "hamiltonian_fixed": Hamiltonian(leaps=2, step=0.7, spread=0.0, curvature=BEND),
     "hamiltonian_centre": Hamiltonian(leaps=1, step=0.9, curvature=BEND, centre=np.array([0.4, 0.1])),
+    "hamiltonian_basis": Hamiltonian(leaps=2, step=0.6, curvature=BEND, centre=np.array([0.4, 0.1]), basis=TURN),
+    "hamiltonian_basis_walk": Hamiltonian(leaps=2, step=0.4, curvature=BEND, basis=TURN),
 }
 LENGTHS = (1, 2, 3, 4, 5, 9)
-EACH = [(walk, move, n) for walk in WALKS for move in MOVES for n in LENGTHS]
+ALIKE = ("flat", "density", "stationary")
+"""Walks that are alike in all parameters, as a basis needs."""
+EACH = [(walk, move, n) for walk in WALKS for move in MOVES for n in LENGTHS if walk in ALIKE or "basis" not in move]
+TURNED = [("flat", "hamiltonian_basis", 4), ("density", "hamiltonian_basis", 1), ("stationary", "hamiltonian_basis_walk", 3)]
 TOGETHER = [("flat", 4), ("normal", 9), ("density", 3), ("stationary", 2), ("returning", 5)]
-TESTS = len(EACH) + len(TOGETHER) + 10
+TESTS = len(EACH) + len(TOGETHER) + len(TURNED) + 10
 
 
 def assert_exact(white: np.ndarray, moved: float) -> None:
@@ -55,10 +61,17 @@ def test_informed_moves_together_with_a_plain_one_leave_the_law_unchanged(walk: 
     assert_exact(*whitened_after(ONE, WALKS[walk], length, mixture, s=S, steps=10, chains=CHAINS, seed=seed))
 
 
-@pytest.mark.parametrize("move", ["langevin_curvature", "hamiltonian_centre"])
+@pytest.mark.parametrize(("walk", "move", "length"), TURNED, ids=lambda x: str(x))
+def test_a_basis_leaves_the_law_unchanged(walk: str, move: str, length: int) -> None:
+    seed = 6100 + TURNED.index((walk, move, length))
+    assert_exact(*whitened_after(ONE, WALKS[walk], length, MOVES[move], s=S, steps=6, chains=CHAINS, seed=seed))
+
+
+@pytest.mark.parametrize("move", ["langevin_curvature", "hamiltonian_centre", "hamiltonian_basis"])
 def test_chains_on_the_first_axis_leave_the_law_unchanged(move: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tw.sampling, "SMALL_MODEL", 0)
-    assert_exact(*whitened_after(ONE, WALKS["normal"], 4, MOVES[move], s=S, steps=4, chains=CHAINS, seed=7000))
+    walk = WALKS["flat" if "basis" in move else "normal"]
+    assert_exact(*whitened_after(ONE, walk, 4, MOVES[move], s=S, steps=4, chains=CHAINS, seed=7000))
 
 
 def test_several_outputs_and_inputs_leave_the_law_unchanged() -> None:
@@ -128,6 +141,14 @@ def test_momenta_of_a_wrong_scale_are_caught() -> None:
     assert least_p(white) < LEVEL / TESTS
 
 
+def test_directions_that_are_too_long_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = hamiltonian._turned
+    monkeypatch.setattr(hamiltonian, "_turned", lambda matrix, path: 1.05 * right(matrix, path))
+    move = Hamiltonian(leaps=2, step=0.6, curvature=0.97 * BEND, centre=0.3, basis=TURN)
+    white, _ = whitened_after(ONE, WALKS["flat"], 4, move, s=S, steps=12, chains=CHAINS, seed=53)
+    assert least_p(white) < LEVEL / TESTS
+
+
 # ---- what they do ----
 
 
@@ -143,6 +164,17 @@ def test_a_path_that_follows_the_mass_is_independent_after_a_quarter_turn() -> N
     before, now = (np.asarray(run.state.path).reshape(chains, -1) for run in (first, after))
     between = [stats.pearsonr(a, b).pvalue for a, b in zip(before.T, now.T, strict=True)]
     assert corrected(between) > 1e-3
+
+
+def test_a_quadratic_loss_with_its_own_directions_is_drawn_afresh_in_one_leap() -> None:
+    case = perceptron(inputs=4)
+    curvature, basis = np.linalg.eigh(case.oracle.A)
+    move = Hamiltonian(leaps=1, step=1.0, spread=0.0, curvature=curvature, centre=case.oracle.best, basis=basis)
+    measure, start = tw.PathMeasure(tw.RandomWalk(0.3), case.loss, 8), case.oracle.draw(3, 2048, 5.0, 0.3, 8)
+    run = tw.sample(measure, 5.0, steps=1, chains=2048, moves=move, init=start, progress=False)
+    assert run.acceptance["hamiltonian"] > 0.999
+    before, now = (np.asarray(x, float).reshape(2048, -1) for x in (start, run.state.path))
+    assert corrected([stats.pearsonr(a, b).pvalue for a, b in zip(before.T, now.T, strict=True)]) > 1e-3
 
 
 def test_the_rotation_keeps_the_energy_of_the_walk() -> None:
@@ -177,9 +209,12 @@ def test_modes_and_ends_together_make_the_energy_of_the_walk(walk: str, centre: 
         def energy(path: Any) -> Any:
             return jnp.sum(rotated * hamiltonian.to_modes(path - split.centre) ** 2) / 2
 
-        made = split.gained(old, new) - energy(new) + energy(old)
-        slope = jax.grad(lambda path: split.gained(old, path))(new)
-        return made, measure.log_walk(new) - measure.log_walk(old), split.force(new, jnp.zeros_like(new)), slope
+        def gained(path: Any) -> Any:
+            return split.gained(old, path, *(split.modes(x - split.centre) for x in (old, path)))
+
+        made = gained(new) - energy(new) + energy(old)
+        force = split.force(new, split.modes(new - split.centre), jnp.zeros_like(new))
+        return made, measure.log_walk(new) - measure.log_walk(old), force, split.modes(jax.grad(gained)(new))
 
     for length in (1, 6):
         made, expected, force, slope = changes(*np.random.default_rng(3).normal(size=(2, length, 2)).astype(np.float32))
@@ -291,6 +326,7 @@ def test_a_loss_without_a_gradient_is_refused_in_words() -> None:
 
 
 def test_bad_settings_are_refused_in_words() -> None:
+    bowl, uneven = (tw.PathMeasure(tw.RandomWalk(sigma), tw.losses.bowl(), 4) for sigma in (0.1, np.array([0.1, 0.2])))
     for make, message in (
         (lambda: Langevin(step=0.0), r"LangevinSweep.step must be a number in \(0, 1\]; got 0.0."),
         (lambda: Langevin(curvature=-1.0), "LangevinSweep.curvature must be at least 0; got -1."),
@@ -298,6 +334,9 @@ def test_bad_settings_are_refused_in_words() -> None:
         (lambda: Hamiltonian(step=1.5), r"Hamiltonian.step must be a number in \(0, 1\]; got 1.5."),
         (lambda: Hamiltonian(spread=2.0), r"Hamiltonian.spread must be a number in \[0, 1\]; got 2.0."),
         (lambda: Hamiltonian(centre=np.nan), "Hamiltonian.centre must be finite; got nan."),
+        (lambda: Hamiltonian(basis=np.ones((2, 2))), "Hamiltonian.basis must be a square orthonormal matrix"),
+        (lambda: Hamiltonian(basis=np.eye(3)).check(bowl), r"Hamiltonian.basis must have shape \(2, 2\); got \(3, 3\)."),
+        (lambda: Hamiltonian(basis=np.eye(2)).check(uneven), "Hamiltonian.basis needs a walk whose sigma, start and pull"),
         (lambda: Hamiltonian(curvature=[[1.0]]), r"Hamiltonian.curvature must have shape \(\) or \(d,\); got \(1, 1\)."),
     ):
         with pytest.raises(ValueError, match=message):

@@ -47,8 +47,11 @@ class Hamiltonian:
     - `centre`: where the loss is least, one number or one per parameter. Given, the curvature is rotated exactly with the walk,
       which for a nearly quadratic loss allows leaps of a quarter turn. None kicks by the whole gradient: for losses that are
       no bowl, and while the path is still on its way down.
+    - `basis` `(d, d)`, orthonormal: its columns are the directions whose second derivatives `curvature` holds, where inputs are
+      correlated: `curvature, basis = np.linalg.eigh(A)`. It needs a walk that is alike in all parameters. A quadratic loss with
+      its own curvature, basis and centre gives an independent path in one leap.
 
-    Neither has to be right for the move to be exact. Tune `step` to an acceptance of 0.8.
+    None of them has to be right for the move to be exact. Tune `step` to an acceptance of 0.8.
     """
 
     leaps: int = static(default=5)
@@ -56,6 +59,7 @@ class Hamiltonian:
     spread: Any = 0.2
     curvature: Scale = 1.0
     centre: Scale | None = None
+    basis: Float[Array, "d d"] | np.ndarray | None = None
 
     trailing: ClassVar[bool] = True
     needs_gradient: ClassVar[bool] = True
@@ -67,6 +71,8 @@ class Hamiltonian:
         check_curvature("Hamiltonian", self.curvature)
         if self.centre is not None and check.concrete(self.centre):
             check.finite_array("Hamiltonian.centre", self.centre, (0, 1), "() or (d,)")
+        if self.basis is not None and check.concrete(self.basis):
+            _check_basis(self.basis)
 
     @property
     def name(self) -> str:
@@ -78,6 +84,15 @@ class Hamiltonian:
             raise TypeError(f"Hamiltonian needs a walk that is a Gaussian chain; got {check.shown(measure.walk)}.")
         check.entries("Hamiltonian.curvature", self.curvature, measure.dim)
         check.entries("Hamiltonian.centre", 0.0 if self.centre is None else self.centre, measure.dim)
+        if self.basis is None:
+            return
+        if np.shape(self.basis) != (measure.dim, measure.dim):
+            raise ValueError(f"Hamiltonian.basis must have shape {(measure.dim, measure.dim)}; got {np.shape(self.basis)}.")
+        walk: Any = measure.walk
+        if any(np.ptp(np.asarray(x)) > 0 for x in (walk.persistence(), walk.start_precision(), walk.sigma)):
+            raise ValueError(
+                "Hamiltonian.basis needs a walk whose sigma, start and pull are one number for all parameters; got one each."
+            )
 
     def parts(self, length: int) -> tuple[Hamiltonian, ...]:
         return (self,)
@@ -91,26 +106,26 @@ class Hamiltonian:
         split = _Split.of(self, measure, old, s)
         angle = jnp.asarray(self.step, dtype) * (math.pi / 2) * (1 - jnp.asarray(self.spread, dtype) * noise.choice[0])
         turn = split.rotation(angle)
-        away = to_modes(old - split.centre)
+        away = start = split.modes(old - split.centre)
         speed = noise.normal[0] * jax.lax.rsqrt(split.mass)
-        speed, work = split.kick(speed, split.force(old, state.grads), angle / 2)
+        speed, work = split.kick(speed, split.force(old, away, state.grads), angle / 2)
 
         def leap(away: Array, speed: Array) -> tuple[Array, Array, Array]:
             away, speed = turn(away, speed)
-            return from_modes(away) + split.centre, away, speed
+            return split.path(away) + split.centre, away, speed
 
         def between(_: Any, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             away, speed, work = carry
             path, away, speed = leap(away, speed)
             _, grads = measure.value_and_grad(path)
-            speed, more = split.kick(speed, split.force(path, grads.astype(dtype)), angle)
+            speed, more = split.kick(speed, split.force(path, away, grads.astype(dtype)), angle)
             return away, speed, work + more
 
         away, speed, work = jax.lax.fori_loop(0, self.leaps - 1, between, (away, speed, work))
         new, away, speed = leap(away, speed)
         losses, grads = (x.astype(dtype) for x in measure.value_and_grad(new))
-        _, more = split.kick(speed, split.force(new, grads), angle / 2)
-        correction = split.gained(old, new) - work - more
+        _, more = split.kick(speed, split.force(new, away, grads), angle / 2)
+        correction = split.gained(old, new, start, away) - work - more
         sites = jnp.arange(measure.length, dtype=jnp.int32)
         return Proposal(
             sites[None], new[None], correction[None].astype(dtype), first=0, stride=1,
@@ -132,6 +147,7 @@ class _Split:
     first: Array
     last: Array
     mean: Array
+    basis: Array | None
 
     @staticmethod
     def of(move: Hamiltonian, measure: PathMeasure, path: Float[Array, "tau d"], s: Any) -> _Split:
@@ -148,10 +164,11 @@ class _Split:
         last = a * (1 - a) / sigma**2 if length > 1 else jnp.zeros_like(first)
         held = s * bend + (jnp.maximum(first, 0) + jnp.maximum(last, 0)) / length + _LOOSE / (sigma * length) ** 2
         mass = modes + held
+        basis = None if move.basis is None else jnp.asarray(move.basis, dtype)
         if move.centre is None:
-            return _Split(walk, s, mean, mass, modes, None, jnp.zeros((), dtype), first, last, mean)
+            return _Split(walk, s, mean, mass, modes, None, jnp.zeros((), dtype), first, last, mean, basis)
         centre = like_models(jnp.asarray(move.centre, dtype), path)
-        return _Split(walk, s, centre, mass, None, held, pull / sigma**2 * (mean - centre), first, last, mean)
+        return _Split(walk, s, centre, mass, None, held, pull / sigma**2 * (mean - centre), first, last, mean, basis)
 
     def rotation(self, angle: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
         """Modes and their speeds, turned by `angle`: under the walk alone, or under all of the mass, when all turn alike."""
@@ -164,12 +181,18 @@ class _Split:
 
         return turn
 
-    def force(self, path: Array, grads: Array) -> Array:
-        """Minus the gradient of the part of the energy that kicks."""
-        pushed: Array = self.pulled - self.s * grads
-        if self.held is not None:
-            pushed = pushed + self.held * (path - self.centre)
-        return pushed + self._at_ends(path)
+    def modes(self, path: Float[Array, "tau d"]) -> Float[Array, "k d"]:
+        """A path in cosine modes, and in the directions of the basis where there is one."""
+        return to_modes(path) if self.basis is None else to_modes(_turned(self.basis.T, path))
+
+    def path(self, modes: Float[Array, "k d"]) -> Float[Array, "tau d"]:
+        """The path that has these modes."""
+        return from_modes(modes) if self.basis is None else _turned(self.basis, from_modes(modes))
+
+    def force(self, path: Array, away: Array, grads: Array) -> Float[Array, "k d"]:
+        """Minus the gradient, in modes, of what kicks; `away` are the modes of `path` from the centre."""
+        pushed: Array = self.modes(self.pulled - self.s * grads + self._at_ends(path))
+        return pushed if self.held is None else pushed + self.held * away
 
     def _at_ends(self, path: Array) -> Array:
         first = -self.first * (path[0] - self.mean)
@@ -184,17 +207,16 @@ class _Split:
 
     def kick(self, speed: Array, force: Array, time: Array) -> tuple[Array, Array]:
         """The speeds after `time` under `force`, and the kinetic energy that they gained."""
-        push = to_modes(force) * time
+        push = force * time
         kicked = speed + push / self.mass
         return kicked, jnp.sum(push * (speed + kicked), (0, 1)) / 2
 
-    def gained(self, old: Array, new: Array) -> Array:
-        """What the part of the energy that kicks, without the loss, is lower by at `new`."""
+    def gained(self, old: Array, new: Array, away_old: Array, away_new: Array) -> Array:
+        """What the part of the energy that kicks, without the loss, is lower by at `new`; the last two are their modes."""
         moved, middle = new - old, (new + old) / 2
-        gained: Array = self.pulled * moved
+        total: Array = jnp.sum(self.pulled * moved, (0, 1))
         if self.held is not None:
-            gained = gained + self.held * moved * (middle - self.centre)
-        total: Array = jnp.sum(gained, (0, 1))
+            total = total + jnp.sum(self.held * (away_new - away_old) * (away_new + away_old), (0, 1)) / 2
         for end, weight in ((0, self.first), (-1, self.last)):
             total = total - jnp.sum(weight * moved[end] * (middle[end] - self.mean), 0)
         of_start: Array | None = self.walk.log_correction(old[0], new[0])
@@ -223,6 +245,20 @@ def to_modes(path: Float[Array, "tau d"]) -> Float[Array, "k d"]:
 def from_modes(modes: Float[Array, "k d"]) -> Float[Array, "tau d"]:
     """The path that has these modes."""
     return _product(_cosines(len(modes)).T, modes)
+
+
+def _turned(matrix: Float[Array, "d d"], path: Float[Array, "n d ..."]) -> Float[Array, "n d ..."]:
+    """`matrix` times each model."""
+    if path.ndim == 2:
+        return jnp.matmul(path, matrix.T, precision=jax.lax.Precision.HIGHEST)
+    return jnp.einsum("ij,njc->nic", matrix, path, precision=jax.lax.Precision.HIGHEST)
+
+
+def _check_basis(basis: Any) -> None:
+    found = check.finite_array("Hamiltonian.basis", basis, (2,), "(d, d)")
+    square = found.shape[0] == found.shape[1]
+    if not square or np.max(np.abs(found.T @ found - np.eye(len(found)))) > 1e-3:
+        raise ValueError("Hamiltonian.basis must be a square orthonormal matrix, such as eigh gives; got one that is not.")
 
 
 def _product(matrix: np.ndarray, x: Array) -> Array:
