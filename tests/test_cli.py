@@ -122,7 +122,8 @@ BAD = [
     (["info", "more", "still"], "unexpected extra argument (still)"),
     (["info", "nowhere"], "nowhere must be a run folder; it is not there or is a file"),
     (["predict", "nowhere", "table.csv"], "RUN must be a run folder or an ensemble.safetensors; nowhere is not there"),
-    (["bench", "perceptron", "--only", "ours"], "--only is for bench networks; bench perceptron has no parts"),
+    (["bench", "perceptron", "--only", "ours"], "--only is for bench networks and samplers; bench perceptron has no parts"),
+    (["bench", "networks", "--limit", "5"], "--limit is for bench samplers; bench networks takes the time that it takes"),
 ]
 
 

@@ -8,12 +8,13 @@ import click
 
 
 @click.command("bench")
-@click.argument("name", type=click.Choice(("minibatch", "networks", "perceptron", "progress")), metavar="NAME")
+@click.argument("name", type=click.Choice(("minibatch", "networks", "perceptron", "progress", "samplers")), metavar="NAME")
 @click.option("--quick", is_flag=True, help="Shorter, and less to be trusted.")
-@click.option("--only", help="networks: the parts whose name contains this.")
+@click.option("--only", help="networks, samplers: the parts whose name contains this.")
+@click.option("--limit", type=click.FloatRange(min=1), help="samplers: seconds for each sampler of a network.")
 @click.option("--shared", type=click.Path(path_type=Path), help="A folder with prototypes/ (and data/) to measure beside.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A JSON file for the figures.")
-def command(name: str, quick: bool, only: str | None, shared: Path | None, out: Path | None) -> None:
+def command(name: str, quick: bool, only: str | None, limit: float | None, shared: Path | None, out: Path | None) -> None:
     """Measure what this machine gives.
 
     \b
@@ -21,14 +22,22 @@ def command(name: str, quick: bool, only: str | None, shared: Path | None, out: 
     networks    losses of many networks: share of the machine's matrix product, beside Flax, PyTorch and others
     perceptron  updates and effective samples a second on the linear perceptron (needs --shared for its data)
     progress    what the progress line of a run costs
+    samplers    effective samples a second beside BlackJAX, and seconds until networks are trained, by every sampler
     """
-    if name == "networks":
+    if name == "networks" and limit is None:
         from tiltwalk.bench import networks
 
         networks.main(shared, out, quick, only)
         return
+    if name == "samplers":
+        from tiltwalk.bench import samplers
+
+        samplers.main(shared, out, quick, only, limit)
+        return
+    if limit is not None:
+        raise click.UsageError(f"--limit is for bench samplers; bench {name} takes the time that it takes.")
     if only is not None:
-        raise click.UsageError(f"--only is for bench networks; bench {name} has no parts.")
+        raise click.UsageError(f"--only is for bench networks and samplers; bench {name} has no parts.")
     if name == "progress":
         from tiltwalk.bench import progress
 
