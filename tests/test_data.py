@@ -77,9 +77,9 @@ def test_mnist2048_is_under_three_megabytes_with_its_licence_beside_it_and_loads
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3_000_000
     licence = (folder / "LICENCE.md").read_text()
     assert all(word in licence for word in ("Attribution-Share Alike 3.0", "LeCun", "Cortes", "Burges"))
-    start = time.perf_counter()
+    start = time.process_time()  # not the clock's: the machine may have other things to do
     data.mnist2048()
-    assert time.perf_counter() - start < 3.0  # 0.12 s on an idle machine
+    assert time.process_time() - start < 3.0  # 0.12 s
 
 
 @needs_mnist

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import tiltwalk as tw
 from tests.statistics import LEVEL, corrected, least_p, p_values, perceptron, whitened_after
@@ -89,7 +90,7 @@ def all_cases() -> list[Any]:
 
 CASES = all_cases()
 LENGTHS = [(walk, length) for walk in WALKS for length in (1, 2, 3, 4, 5)]
-TESTS = len(CASES) + 2 * len(LENGTHS) + 8
+TESTS = len(CASES) + 2 * len(LENGTHS) + 14
 
 
 def assert_exact(white: np.ndarray, moved: float) -> None:
@@ -146,6 +147,88 @@ def test_a_tuned_step_size_leaves_the_law_unchanged_once_frozen() -> None:
     assert abs(run.acceptance["sweep"] - 0.5) < 0.05
     np.testing.assert_array_equal(run.steps["sweep"], sizes)
     assert_exact(oracle.whiten(np.asarray(run.state.path, float), 20.0, 1.5, length), 1.0)
+
+
+def some_moves() -> list[tuple[Any, float]]:
+    """Those that reach the start: from afar, alone, and beside others."""
+    return [(MOVES[name], 1.0) for name in ("shoot", "single_site", "sweep_partly")]
+
+
+def test_a_normal_start_around_a_centre_leaves_the_law_unchanged() -> None:
+    """Data that are shifted along with the centre give the same law, shifted."""
+    rng = np.random.default_rng(31)
+    X, centre = rng.normal(size=(24, 1)), np.array([1.5, -2.0])
+    Y = X @ [[0.7]] + 0.3 * rng.normal(size=(24, 1))
+    oracle, law = tw.exact.LinearPerceptron(X, Y), {"sigma": 0.5, "length": 4, "start_scale": np.array([0.4, 0.9])}
+    loss = tw.losses.least_squares(X, Y + X * centre[0] + centre[1])
+    start = oracle.draw(32, CHAINS, S, **law)
+    measure = tw.PathMeasure(tw.RandomWalk(0.5, start=tw.Normal(law["start_scale"], centre)), loss, 4)
+    run = tw.sample(measure, S, steps=12, chains=CHAINS, moves=some_moves(), key=33, init=start + centre, progress=False)
+    end = np.asarray(run.state.path, float) - centre
+    assert_exact(oracle.whiten(end, S, **law), float(np.mean(np.abs(end - start) > 1e-4)))
+
+
+BEST = np.asarray(ONE.oracle.mean(S, 0.5, 1)).reshape(-1)
+LOW, HIGH = BEST - np.array([0.2, 0.3]), BEST + np.array([0.6, 0.4])
+
+
+def in_the_box(seed: int) -> np.ndarray:
+    """Exact draws for a start that is uniform in a box: those of a flat one whose first model lies in it."""
+    drawn = np.asarray(ONE.oracle.draw(seed, 30_000, S, sigma=0.5, length=4))
+    inside = np.all((drawn[:, 0] >= LOW) & (drawn[:, 0] <= HIGH), -1)
+    assert 0.05 < inside.mean() < 0.8, "the box must matter"
+    return drawn[inside][:CHAINS].astype(np.float32)
+
+
+def against_the_box(rule: Any = None) -> tuple[list[float], np.ndarray]:
+    """p-values that paths after some moves and new exact draws have one law, by whitened coordinate and for their squares."""
+    start, fresh = in_the_box(34), in_the_box(35)
+    measure = tw.PathMeasure(tw.RandomWalk(0.5, start=tw.Uniform(LOW, HIGH)), ONE.loss, 4)
+    run = tw.sample(
+        measure, S, steps=12, chains=len(start), moves=some_moves(), key=36, init=start, rule=rule, progress=False
+    )  # fmt: skip
+    end = np.asarray(run.state.path)
+    assert np.mean(end != start) > 0.1
+    one, other = (ONE.oracle.whiten(np.asarray(x, float), S, 0.5, 4).reshape(len(x), -1) for x in (end, fresh))
+    columns = [*zip(one.T, other.T, strict=True), ((one**2).sum(1), (other**2).sum(1))]
+    return [float(stats.ks_2samp(a, b, method="asymp").pvalue) for a, b in columns], end[:, 0]
+
+
+def test_a_start_that_is_uniform_in_a_box_leaves_the_law_unchanged() -> None:
+    p, first = against_the_box()
+    assert np.all((first >= np.float32(LOW)) & (first <= np.float32(HIGH)))
+    assert corrected(p) >= LEVEL / TESTS
+
+
+def test_a_start_whose_walls_do_not_hold_is_caught() -> None:
+    p, _ = against_the_box(rule=Forgetful())
+    assert corrected(p) < LEVEL / TESTS
+
+
+SCHEDULES = {
+    "linear": tw.schedules.linear(0.5, S, 60),
+    "geometric": tw.schedules.geometric(0.5, S, 60),
+    "staircase": tw.schedules.staircase([0.5, 8.0, S], steps_each=30),
+    "then": tw.schedules.constant(0.5).then(tw.schedules.constant(S), after=60),
+}
+
+
+def after_a_schedule(schedule: Any, length: int = 3) -> tuple[np.ndarray, float]:
+    """Whitened paths, from the law of the first tilt, long after the last was reached: short paths soon forget."""
+    start = ONE.oracle.draw(37, CHAINS, 0.5, sigma=0.5, length=length)
+    measure = tw.PathMeasure(tw.RandomWalk(0.5), ONE.loss, length)
+    run = tw.sample(measure, schedule, steps=300, thin=300, chains=CHAINS, key=38, init=start, progress=False)
+    return ONE.oracle.whiten(np.asarray(run.state.path, float), S, sigma=0.5, length=length), 1.0
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_ends_in_the_law_of_its_last_tilt(name: str) -> None:
+    assert_exact(*after_a_schedule(SCHEDULES[name]))
+
+
+def test_a_schedule_that_ends_elsewhere_is_caught() -> None:
+    white, _ = after_a_schedule(tw.schedules.linear(0.5, 0.9 * S, 60))
+    assert least_p(white) < LEVEL / TESTS
 
 
 def test_one_step_at_a_time_is_exact_too() -> None:

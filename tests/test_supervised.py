@@ -325,6 +325,14 @@ def test_no_other_start_or_loss_is_warned_of():
             PathMeasure(RandomWalk(0.1), made(kind), 2)
 
 
+def test_a_loss_says_what_it_is_and_not_its_data():
+    assert repr(made("cross_entropy")) == f"Supervised(Network(5 in, 3 out, 75 parameters), {N} samples, cross_entropy)"
+    measure = PathMeasure(RandomWalk(np.full(75, 0.1), Normal(np.full(75, 2.0))), made("mse"), 3)
+    assert repr(measure.walk) == "RandomWalk(sigma=float64[75], start=Normal(scale=float64[75], centre=0.0))"
+    assert repr(measure).startswith("PathMeasure(walk=RandomWalk(") and repr(measure).endswith("mse), length=3)")
+    assert repr(RandomWalk(0.1)) == "RandomWalk(sigma=0.1, start=Flat())"
+
+
 # ---- bad inputs ----
 
 IMAGES = networks.lenet(3, 1, 16)

@@ -5,6 +5,7 @@ of numbers. Here the constructor runs once, when a person calls it, so that `__p
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -21,7 +22,9 @@ def static(**kwargs: Any) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
 def pytree(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen dataclass and registers it with JAX."""
-    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    made = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    if made.__repr__ is object.__repr__:
+        made.__repr__ = _repr  # type: ignore[method-assign]
     fields = dataclasses.fields(made)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     structure = tuple(f.name for f in fields if f.metadata.get("static"))
@@ -43,3 +46,20 @@ def pytree(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
     return made
+
+
+FEW = 8
+"""Numbers up to which an array is shown as it is."""
+
+
+def _repr(self: Any) -> str:
+    """As a dataclass says it, but large arrays by type and shape: `RandomWalk(sigma=float32[44426], start=Flat())`."""
+    shown = (f"{field.name}={_short(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _short(value: Any) -> str:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None and math.prod(shape) > FEW:
+        return f"{dtype}[{','.join(map(str, shape))}]"
+    return repr(value)

@@ -26,6 +26,9 @@ class Named:
     def __init__(self, kind: str, last: bool) -> None:
         self.kind, self.last = kind, last
 
+    def __repr__(self) -> str:
+        return self.kind
+
     def __hash__(self) -> int:
         return hash((self.kind, self.last))
 
@@ -44,6 +47,9 @@ class PerSample:
 
     def __init__(self, function: Callable[[Any, Any], Any], last: bool) -> None:
         self.function, self.last = function, last
+
+    def __repr__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
 
     def __hash__(self) -> int:
         return hash((id(self.function), self.last))

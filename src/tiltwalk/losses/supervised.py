@@ -37,7 +37,7 @@ class Supervised:
 
     `class_weight`: one number per class, or "balanced" (each class counts the same). `sample_weight`: one number per
     sample. `noise`: of the Gaussian likelihood, a number, or None to learn it. `block`: samples in a block; None takes
-    what `blocks.measure_block` found on this machine, else a rule of thumb.
+    what `block_sizes.measure_block` found on this machine, else a rule of thumb.
     """
 
     data: blocks.Data
@@ -82,6 +82,9 @@ class Supervised:
             self._check_callable(kind, X, y)
 
     # ---- what it is ----
+
+    def __repr__(self) -> str:
+        return f"Supervised({self.task.network}, {self.n:,} samples, {self.task.head})"
 
     @property
     def network(self) -> Network:

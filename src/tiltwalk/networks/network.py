@@ -68,6 +68,11 @@ class Network:
     initialiser: str = "glorot"
     adapted: Adapted | None = None
 
+    def __repr__(self) -> str:
+        inside = "x".join(map(str, self.input_shape))
+        kind = "" if self.adapted is None else f"of {self.adapted.library}, "
+        return f"Network({kind}{inside} in, {self.n_out} out, {self.dim:,} parameters)"
+
     @property
     def dim(self) -> int:
         """Length of the parameter vector."""
