@@ -6,6 +6,8 @@
 #   make lint | types | layers | docs                       make torch    install PyTorch, so that its tests run too
 #   make kill     kill training processes 200 times         make clean    remove what the others made
 #   make corrupt  damage 108 run folders, ask about them
+#   make sanitize the kernel under sanitizers, in short     make fuzz     the same at length: an hour
+#   make no-compiler   install without a compiler on the path, and test that
 #
 # PYTHON=python3.12 picks the interpreter, VENV=.venv/312 another environment, ARGS="-k bridge" what pytest is to run.
 
@@ -15,7 +17,7 @@ ARGS ?=
 WORKERS ?= auto
 BIN := $(VENV)/bin
 
-.PHONY: help run test slow corrupt kill torch lint types layers docs check figures bench clean
+.PHONY: help run test slow corrupt kill sanitize fuzz no-compiler torch lint types layers docs check figures bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +37,19 @@ corrupt: $(VENV)/tools.stamp
 
 kill: $(VENV)/tools.stamp
 	$(BIN)/python scripts/kill_runs.py $(ARGS)
+
+# Random layer programs: the targets against each other under sanitizers, and each against the definition.
+sanitize: $(VENV)/tools.stamp
+	scripts/sanitize-native 40
+	$(BIN)/python scripts/fuzz_native.py --programs 20 --against definition
+
+# The kernel's tests under sanitizers too, and 1,000 programs against plain JAX.
+fuzz: $(VENV)/tools.stamp
+	PYTHON=$(BIN)/python scripts/sanitize-native 1000
+	$(BIN)/python scripts/fuzz_native.py --programs 1000 --against plain $(ARGS)
+
+no-compiler:
+	PYTHON=$(or $(PYTHON),$(BIN)/python) scripts/no-compiler $(ARGS)
 
 torch: $(VENV)/torch.stamp
 
