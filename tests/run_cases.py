@@ -11,6 +11,7 @@ import numpy as np
 from tiltwalk import runs
 from tiltwalk.runs import config, session
 from tiltwalk.runs.config import Config
+from tiltwalk.runs.writer import Watcher
 
 WALL = "progress/seconds"
 """The one array that two equal runs need not share."""
@@ -42,7 +43,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing catches it, nothing is saved."""
 
 
-class KillAfter:
+class KillAfter(Watcher):
     """A watcher that kills after some pieces."""
 
     def __init__(self, pieces: int) -> None:

@@ -29,7 +29,7 @@ from tiltwalk import cli
 from tiltwalk.bench.timing import peak_memory
 from tiltwalk.runs import checkpoint, files, layout, session
 from tiltwalk.runs import draws as draws_
-from tiltwalk.runs.writer import Stopped
+from tiltwalk.runs.writer import Stopped, Watcher
 
 MOST_SECONDS = 60
 MOST_MEMORY = 2**29
@@ -298,7 +298,7 @@ class Cases:
         return found
 
 
-class StopAfter:
+class StopAfter(Watcher):
     """A watcher that has SIGTERM sent to the run after some pieces."""
 
     def __init__(self, pieces: int | None) -> None:

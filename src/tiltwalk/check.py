@@ -20,6 +20,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def of_json(value: Any) -> Any:
+    """`value` as JSON has it, which knows no NaN and no infinity: None in their place."""
+    if isinstance(value, dict):
+        return {name: of_json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [of_json(part) for part in value]
+    return None if isinstance(value, float | np.floating) and not np.isfinite(value) else value
+
+
 def numeric(name: str, value: Any, allowed: str) -> np.ndarray:
     """`value` as a float array, or a TypeError that says what is allowed."""
     try:

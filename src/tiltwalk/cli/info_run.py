@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
+from tiltwalk import check
 from tiltwalk.cli.errors import plain
 from tiltwalk.cli.live import lasting
 from tiltwalk.cli.train import spoken
@@ -20,11 +21,11 @@ EVERY = 3.0
 def show(folder: Path, watch: bool, as_json: bool) -> None:
     """Prints where the run stands; with `watch` again and again, a line each time, until nobody writes it."""
     found = gathered(folder)
-    click.echo(json.dumps(found) if as_json else plain(text(found)))
+    click.echo(json.dumps(check.of_json(found), allow_nan=False) if as_json else plain(text(found)))
     while watch and found["being_written"]:
         time.sleep(EVERY)
         found = gathered(folder)
-        click.echo(json.dumps(found) if as_json else plain(short(found)))
+        click.echo(json.dumps(check.of_json(found), allow_nan=False) if as_json else plain(short(found)))
 
 
 def gathered(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from typing import Any
 import click
 import numpy as np
 
+from tiltwalk import check
+from tiltwalk.cli.errors import plain
+
 EVERY = 10.0
 """Seconds between plain lines."""
 
@@ -55,6 +58,9 @@ class Watcher:
 
     def say(self, text: str) -> None:
         raise NotImplementedError
+
+    def warn(self, text: str) -> None:
+        click.echo(f"tiltwalk: {plain(text)}", err=True)
 
     def close(self) -> None:
         pass
@@ -115,6 +121,10 @@ class Live(Watcher):
         self.close()
         click.echo(text)
 
+    def warn(self, text: str) -> None:
+        self.close()
+        super().warn(text)
+
     def close(self) -> None:
         sys.stderr.write("\r\x1b[2K")
         sys.stderr.flush()
@@ -126,10 +136,13 @@ class Json(Watcher):
     every = 1.0
 
     def show(self, now: dict[str, Any]) -> None:
-        click.echo(json.dumps({"event": "step"} | now))
+        click.echo(json.dumps(check.of_json({"event": "step"} | now), allow_nan=False))
 
     def say(self, text: str) -> None:
         click.echo(json.dumps({"event": "said", "text": text}))
+
+    def warn(self, text: str) -> None:
+        click.echo(json.dumps({"event": "warned", "text": text}))
 
 
 class TensorBoard(Watcher):
@@ -164,6 +177,9 @@ class TensorBoard(Watcher):
 
     def say(self, text: str) -> None:
         self._beside.say(text)
+
+    def warn(self, text: str) -> None:
+        self._beside.warn(text)
 
     def close(self) -> None:
         if self._writer is not None:

@@ -108,14 +108,20 @@ def _say(result: dict[str, Any], folder: Path, seconds: float, as_json: bool) ->
     click.echo(f"Wrote {folder / 'ensemble.safetensors'} and {folder / 'result.json'} in {seconds:.0f} s.")
 
 
-def spoken(found: dict[str, float]) -> list[str]:
-    """The figures on the test data, in words."""
+def spoken(found: dict[str, float | None]) -> list[str]:
+    """The figures on the test data, in words; what is None is not a finite number."""
+
+    def said(name: str, form: str) -> str:
+        value = found[name]
+        return "not a number" if value is None else format(value, form)
+
     if "rmse" in found:
-        return [f"test error (root mean square): one member {found['rmse_of_one_member']:.4g}, ensemble {found['rmse']:.4g}"]
-    one, all_of_them = found["accuracy_of_one_member"], found["accuracy"]
+        one, all_of_them = said("rmse_of_one_member", ".4g"), said("rmse", ".4g")
+        return [f"test error (root mean square): one member {one}, ensemble {all_of_them}"]
+    one, all_of_them = said("accuracy_of_one_member", ".2%"), said("accuracy", ".2%")
     return [
-        f"test accuracy: one member {one:.2%}, ensemble of {found['members']} {all_of_them:.2%}",
-        f"negative log-likelihood {found['nll']:.3f}, calibration error {found['calibration_error']:.3f}",
+        f"test accuracy: one member {one}, ensemble of {said('members', 'd')} {all_of_them}",
+        f"negative log-likelihood {said('nll', '.3f')}, calibration error {said('calibration_error', '.3f')}",
     ]
 
 

@@ -97,7 +97,7 @@ class Stored(Form):
 class Result(Form):
     s: Real
     sigma: Real
-    test: dict[str, Real]
+    test: dict[str, Real | None]  # None: it is not a finite number
 
     @model_validator(mode="after")
     def _of_a_test(self) -> Result:
@@ -121,6 +121,7 @@ class Manifest(Form):
     phases: Annotated[list[Phase], Field(max_length=10_000)]
     steps: Count
     seconds: Real
+    saving_seconds: Real
     saved: Word
     sessions: Count = 0
     result: Result | None = None

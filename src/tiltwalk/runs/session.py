@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tiltwalk import metrics
+from tiltwalk import check, metrics
 from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
 from tiltwalk.ensemble_file import to_dict
@@ -111,7 +111,7 @@ def resume(path: Path, steps: int | None = None, more: int | None = None, watche
         writer, notes = restored(path, config, record)
         writer.watcher = watcher
         for note in notes:
-            watcher.say(note)
+            watcher.warn(note)
             writer.log("fell back", reason=note)
         found = prepare.load_for(located(config, path))
         if found.digest() != record["data"]["sha256"]:
@@ -278,17 +278,17 @@ def _carried_out(writer: Writer, config: Config, found: prepare.Data, network: A
     ensemble = ensemble_of(writer, network)
     test = figures(ensemble, found.test_X, found.test_y)
     test |= {"members": len(ensemble), "seconds": round(writer.seconds(), 1)}
-    result = {
+    result = check.of_json({
         "data": config.data.source, "network": config.network.kind, "seed": config.seeds.run,
         "s": config.schedule.s / length, "sigma": sigma, "length": length, "warm_up": history, "test": test,
-    }  # fmt: skip
+    })  # fmt: skip
     with writer.saving():
         files.write_whole(writer.path / layout.ENSEMBLE, ensemble.packed())
         files.write_whole(writer.path / layout.RESULT, (json.dumps(result, indent=1) + "\n").encode())
     writer.extra["result"] = result
     writer.save("finished")
     writer.log("finished", step=writer.steps)
-    return result
+    return dict(result)
 
 
 def _steps_of_the_path(config: Config, budget: Budget, writer: Writer) -> tuple[int, int, int]:

@@ -52,8 +52,12 @@ class Watcher(Protocol):
 
     def say(self, text: str) -> None: ...
 
+    def warn(self, text: str) -> None:
+        """Of what a person must know even if they asked for silence."""
+        self.say(text)
 
-class Nobody:
+
+class Nobody(Watcher):
     def piece(self, told: dict[str, Any]) -> None:
         pass
 
@@ -76,6 +80,7 @@ class Writer(Conductor):
         self.phases: list[dict[str, Any]] = []
         self.extra: dict[str, Any] = {"status": "running", "sessions": 0}
         self.number = 0
+        self.saving_seconds = 0.0
         self.content: dict[str, Any] = {}  # of the manifest that was taken up
         self.steps = 0  # of all phases
         self.stop: int | None = None
@@ -270,6 +275,7 @@ class Writer(Conductor):
                 "phases": self.phases,
                 "steps": self.steps,
                 "seconds": self.seconds(),
+                "saving_seconds": self.saving_seconds + time.perf_counter() - began,
                 "saved": layout.now(),
             }
             checkpoint.save(self.path, checkpoint.Checkpoint(self.number + 1, content, arrays))
@@ -280,9 +286,11 @@ class Writer(Conductor):
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Says of an error of the disk what it means for the run."""
+        """Says of an error of the disk what it means for the run, and counts the time that saves take."""
+        began, before = time.perf_counter(), self.saving_seconds
         try:
             yield
+            self.saving_seconds = before + time.perf_counter() - began
         except OSError as error:
             stands = f"it stands as saved at step {self._saved_steps}" if self.number else "nothing was saved before"
             again = f"tiltwalk resume {self.path}" if self.number else "begin again"
@@ -319,6 +327,7 @@ class Writer(Conductor):
         if self._arrays:
             self._fits(f"checkpoint {point.number}", self._arrays)
         self.content = content
+        self.saving_seconds = float(content["saving_seconds"])
         self.number, self._saved_steps = point.number, self.steps
         self._began = self._saved = time.perf_counter()
 
