@@ -281,3 +281,13 @@ def test_names_are_drawn_as_they_are_and_not_as_mathematics() -> None:
     ax = tw.plots.confusion([0, 1], [0, 0], axes(), classes=[r"$\frac{", "a\nb" + 20 * "c"])
     ax.figure.savefig(__import__("io").BytesIO(), format="svg")
     assert [t.get_text() for t in ax.get_yticklabels()] == [r"\$\frac{", "a bcccccccc…"]
+
+
+def test_a_curve_of_annealed_sigma_is_drawn_against_sigma() -> None:
+    found = SimpleNamespace(
+        s=np.full(3, 10.0), sigma=np.array([1.0, 0.5, 0.2]), loss=np.array([3.0, 2.0, 1.0]), error=np.full(3, 0.1)
+    )
+    ax = tw.plots.curve(SimpleNamespace(curve=found), axes())
+    assert xy(ax.containers[0][0]) == ([0.2, 0.5, 1.0], [1.0, 2.0, 3.0]) and "sigma" in ax.get_xlabel()
+    climbed = SimpleNamespace(**(vars(found) | {"s": np.array([0.0, 1.0, 4.0]), "sigma": np.ones(3)}))
+    assert xy(tw.plots.curve(climbed, axes()).containers[0][0])[0] == [0.0, 1.0, 4.0]

@@ -39,6 +39,12 @@ def test_a_staircase_has_every_value_for_as_many_steps_and_keeps_the_last() -> N
     assert at(schedules.staircase([1, 5, 2], steps_each=3), *range(11)) == [1, 1, 1, 5, 5, 5, 2, 2, 2, 2, 2]
 
 
+def test_stairs_may_differ_in_length() -> None:
+    assert at(schedules.staircase([1, 5, 2], steps_each=[1, 3, 2]), *range(8)) == [1, 5, 5, 5, 2, 2, 2, 2]
+    with pytest.raises(ValueError, match=r"staircase.steps_each must be one number or one for each of 2 values; got 3."):
+        schedules.staircase([1, 5], steps_each=[1, 2, 3])
+
+
 def test_then_starts_the_second_schedule_at_its_own_step_0() -> None:
     joined = schedules.linear(0, 10, steps=10).then(schedules.staircase([20, 30], steps_each=2), after=5)
     assert at(joined, *range(10)) == [0, 1, 2, 3, 4, 20, 20, 30, 30, 30]

@@ -2,7 +2,7 @@
 
 Data flow one way, and the folders say so:
 
-    networks -> losses -> measure -> moves -> rules -> chain -> sampling -> run -> ensemble -> experiments, cli
+    networks -> losses -> measure -> moves -> rules -> chain -> sampling -> (anneal, exchange) -> run -> ensemble -> cli
 
 `PathMeasure(walk, loss, length)` is what is sampled; `sample(measure, s, ...)` samples it; `Ensemble(network, paths)`
 predicts. `exact.LinearPerceptron` is the closed form that everything is held against.
@@ -27,6 +27,8 @@ from tiltwalk import (
     thermo,
 )
 from tiltwalk._version import __version__
+from tiltwalk.anneal import anneal
+from tiltwalk.anneal_run import AnnealRun
 from tiltwalk.ensemble import Ensemble
 from tiltwalk.evolution import evolve
 from tiltwalk.exchange import exchange, spaced_ladder
@@ -42,6 +44,7 @@ from tiltwalk.walks import OrnsteinUhlenbeck, RandomWalk
 from tiltwalk.warm import grow, warm_start
 
 __all__ = [
+    "AnnealRun",
     "ChainState",
     "Decision",
     "Ensemble",
@@ -60,6 +63,7 @@ __all__ = [
     "TrajectoryRegressor",
     "Uniform",
     "__version__",
+    "anneal",
     "chain",
     "data",
     "diagnostics",

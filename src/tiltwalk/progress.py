@@ -9,9 +9,12 @@ from tqdm import tqdm
 
 
 class Progress:
-    """A context manager around a bar of `total` steps; `shown=False` shows nothing, `True` only on a terminal."""
+    """A context manager around a bar of `total` steps, None where it is not known beforehand.
 
-    def __init__(self, total: int, shown: bool) -> None:
+    `shown=False` shows nothing, `True` only on a terminal.
+    """
+
+    def __init__(self, total: int | None, shown: bool) -> None:
         self._bar: Any = tqdm(
             total=total,
             disable=None if shown else True,

@@ -80,15 +80,22 @@ def geometric(a: float, b: float, steps: int) -> Schedule:
     return Schedule(lambda step: a * (b / a) ** np.clip(step / steps, 0, 1), f"geometric from {a:g} to {b:g} in {steps} steps")
 
 
-def staircase(values: Sequence[float], steps_each: int) -> Schedule:
-    """`values` in turn, each for `steps_each` steps; the last one stays."""
+def staircase(values: Sequence[float], steps_each: int | Sequence[int]) -> Schedule:
+    """`values` in turn, each for `steps_each` steps, one number for all or one for each; the last one stays."""
     stairs = check.finite_array("staircase.values", values, (1,), "(k,)")
     if np.any(stairs < 0):
         raise ValueError(f"staircase.values must be at least 0; got {float(stairs.min()):g}.")
-    check.whole("staircase.steps_each", steps_each, low=1)
+    many = isinstance(steps_each, list | tuple | np.ndarray)
+    lengths = [check.whole("staircase.steps_each", n, low=1) for n in (steps_each if many else [steps_each] * stairs.size)]  # type: ignore[union-attr]
+    if len(lengths) != stairs.size:
+        raise ValueError(
+            f"staircase.steps_each must be one number or one for each of {stairs.size} values; got {len(lengths)}."
+        )
+    ends = np.cumsum(lengths)
+    each = f"{steps_each} steps each" if not many else f"{min(lengths)} to {max(lengths)} steps each"
     return Schedule(
-        lambda step: stairs[np.clip((step // steps_each).astype(int), 0, stairs.size - 1)],
-        f"staircase over {', '.join(f'{v:g}' for v in stairs)}, {steps_each} steps each",
+        lambda step: stairs[np.clip(np.searchsorted(ends, step, side="right"), 0, stairs.size - 1)],
+        f"staircase over {', '.join(f'{v:g}' for v in stairs)}, {each}",
     )
 
 

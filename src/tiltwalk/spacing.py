@@ -1,4 +1,4 @@
-"""Where the rungs of a ladder should be, for swaps that are made equally often all along.
+"""Where tilts should be: those of a ladder, for swaps that are made equally often all along, and the next one after some draws.
 
 With `L, L'` the total losses of two draws at the same `s`, rungs that are `ds` apart refuse a share `barrier(s) ds` of swaps,
 
@@ -37,3 +37,30 @@ def respaced(
     new = np.exp(np.interp(np.linspace(0, total[-1], rungs), total, fine)) - offset
     new[0], new[-1] = s[0], s[-1]
     return np.asarray(new)
+
+
+def share(totals: Float[np.ndarray, " n"], ds: float) -> float:
+    """What share of draws counts, in effect, when their tilt is raised by `ds`: `(sum w)^2 / (n sum w^2)`, `w = exp(-ds L)`."""
+    exponents = -ds * totals
+    weights = np.exp(exponents - exponents.max())
+    return float(weights.sum() ** 2 / (len(weights) * (weights**2).sum()))
+
+
+def farthest(totals: Float[np.ndarray, " n"], now: float, end: float, least: float) -> float:
+    """The tilt farthest from `now` towards `end` (which may be infinite) at which a share `least` of the draws still counts."""
+    totals = np.asarray(totals, np.float64)
+    far = end - now
+    if np.isinf(far):
+        far = 1 / max(float(np.std(totals)), 1e-12 * float(np.abs(totals).max()), 1e-30)
+        while share(totals, far) >= least and far < 1e6 * max(now, 1.0):
+            far *= 2
+        end = now + far
+    if share(totals, far) >= least:
+        return end
+    low, high = 0.0, 1.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if share(totals, middle * far) >= least else (low, middle)
+    # a step that rounding would swallow is still a step
+    found = now + max(low, 1e-9) * far
+    return found if found != now else end

@@ -182,12 +182,12 @@ def _parts(run: Any) -> list[tuple[np.ndarray, np.ndarray, int]]:
     """Tilts `(r,)`, total losses `(r, c, n)` and the length of paths, of all that ran together."""
     if isinstance(run, ExchangeRun):
         totals, s = run.total_losses, run.s
+    elif hasattr(run, "stages"):
+        return [part for stage in run.stages for part in _parts(stage)]
     elif isinstance(run, Run):
         if run.draws and np.ptp(run.s) > 0:
             raise ValueError(f"thermo.runs must each be at one tilt; got a run from s = {run.s.min():g} to {run.s.max():g}.")
         totals, s = run.total_losses[None], run.s[:1]
-    elif hasattr(run, "stages"):
-        return [part for stage in run.stages for part in _parts(stage)]
     else:
         raise TypeError(f"thermo.runs must be a run or a list of runs; got {check.shown(run)}.")
     if totals.shape[2] < 2:

@@ -193,6 +193,14 @@ class Supervised:
         value, grad = self._run(_gradients, self.data, thetas)
         return value / self.n, grad / self.n
 
+    def zero_one(self) -> Supervised:
+        """The share of samples whose class is wrong, for the same network and data, with the same weights."""
+        if not self.needs_start:
+            raise TypeError(
+                f"Supervised.zero_one needs a loss with classes, such as cross_entropy; got {check.shown(self.kind)}."
+            )
+        return _made(self.data, dataclasses.replace(self.task, head=heads.Named("zero_one", self.data.last)), self.n)
+
     def grouped(self, group: int) -> Supervised:
         """The same loss, `group` models at a time."""
         check.whole("Supervised.grouped: group", group, low=1)

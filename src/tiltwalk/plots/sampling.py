@@ -134,7 +134,10 @@ def autocorrelation(run: Any, ax: Axes | None = None, *, lags: int | None = None
 
 
 def curve(run: Any, ax: Axes | None = None) -> Axes:
-    """Mean loss per model against `s`, with three standard errors: of a run with a `curve`, or of its `s`, `loss`, `error`."""
+    """Mean loss per model against `s`, with three standard errors: of a run with a `curve`, or of its `s`, `loss`, `error`.
+
+    Where `s` is the same throughout and sigma was annealed, against sigma, in units of the first one.
+    """
     s, mean, error = curve_of(run)
     ax = style.axes_for(ax)
     ax.errorbar(s, mean, 3 * error, fmt="o-", color=style.COOL, markersize=4, capsize=2.5, elinewidth=1.1, linewidth=1.4)
@@ -142,7 +145,7 @@ def curve(run: Any, ax: Axes | None = None) -> Axes:
         ax.set_xscale("log")
     if (mean - 3 * error).min() > 0 and mean.max() > 30 * mean.min():
         ax.set_yscale("log")
-    ax.set(xlabel="tilt $s$", ylabel="loss per model")
+    ax.set(xlabel=r"$\sigma$, in units of the first" if _of_sigma(run) else "tilt $s$", ylabel="loss per model")
     return ax
 
 
@@ -189,8 +192,17 @@ def curve_of(run: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.n
         ) from None
     if not s.size or s.shape != mean.shape or s.shape != error.shape:
         raise ValueError(f"plots.curve.run must have as many losses and errors as s; got {s.size}, {mean.size}, {error.size}.")
+    if _of_sigma(run):
+        s = np.asarray(found.sigma, float)
     order = np.argsort(s, kind="stable")
     return s[order], mean[order], np.nan_to_num(error[order])
+
+
+def _of_sigma(run: Any) -> bool:
+    """Whether sigma is what changes along a curve."""
+    found = getattr(run, "curve", run)
+    sigma = np.asarray(getattr(found, "sigma", 1.0), float)
+    return bool(np.ptp(sigma) > 0) and bool(np.ptp(np.asarray(found.s, float)) == 0)
 
 
 def _offsets(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
