@@ -356,14 +356,36 @@ def advance(
             return None
         return jax.vmap(plan.keep, in_axes=(along(carry.state, ax),), out_axes=ax)(carry.state)
 
-    def block(carried: tuple[Carry, Tally], start: Array) -> tuple[tuple[Carry, Tally], Any]:
-        """`steps` steps from `start`, and a draw after every `steps / draws` of them where a block holds draws."""
-        index = start + jnp.arange(plan.steps, dtype=jnp.uint32)
-        numbers = first_step + index
+    def inputs(start: Array) -> Any:
+        numbers = first_step + start + jnp.arange(plan.steps, dtype=jnp.uint32)
         tilts = jax.lax.dynamic_slice_in_dim(s, start.astype(jnp.int32), plan.steps)
         which = chosen_move(words, numbers, weights) if len(moves) > 1 else jnp.zeros(plan.steps, jnp.int32)
         noise = materialised(lambda: noises(numbers, parts_shapes[0]), plan.steps, units) if alike else None
-        xs = (noise, numbers, tilts, which)
+        return noise, numbers, tilts, which
+
+    zeros = functools.partial(jnp.zeros, dtype=dtype)
+    count = chains.shape[0]
+    nothing = Tally(zeros((len(moves), count)), zeros(len(moves)), zeros(()), zeros(()), zeros(count))
+    return in_units(plan, units, (carry, nothing), inputs, one_step, kept)
+
+
+def in_units(
+    plan: Plan,
+    units: Int[Array, ""],
+    carried: tuple[Any, Any],
+    inputs: Callable[[Array], Any],
+    one_step: Callable[[tuple[Any, Any], Any], tuple[tuple[Any, Any], None]],
+    kept: Callable[[Any], Any],
+) -> tuple[Any, Any, Any]:
+    """`units` units of steps of a carry and a tally, and a buffer of `plan.room` draws, filled from the front.
+
+    `inputs(start)` is what a block of `plan.steps` steps from the step `start` of this call needs, with a row for each step;
+    `one_step` makes one of them, and `kept` is what stays of a carry.
+    """
+
+    def block(carried: tuple[Any, Any], start: Array) -> tuple[tuple[Any, Any], Any]:
+        """A block, and a draw after every `steps / draws` of its steps where a block holds draws."""
+        xs = inputs(start)
         if plan.blocks > 1 or plan.keep is None:
             return jax.lax.scan(one_step, carried, xs)
         thin = plan.steps // plan.draws
@@ -382,8 +404,8 @@ def advance(
 
         return jax.lax.scan(draw, carried, xs)
 
-    def unit(i: Array, carried: tuple[Carry, Tally, Any]) -> tuple[Carry, Tally, Any]:
-        carry, tally, buffer = carried
+    def unit(i: Array, done: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        carry, tally, buffer = done
         start = i.astype(jnp.uint32) * plan.unit
         if plan.blocks > 1:
             starts = start + plan.steps * jnp.arange(plan.blocks, dtype=jnp.uint32)
@@ -395,12 +417,9 @@ def advance(
             buffer = jax.tree.map(lambda b, x: jax.lax.dynamic_update_slice_in_dim(b, x, i * plan.draws, 0), buffer, found)
         return carry, tally, buffer
 
-    shapes = jax.eval_shape(kept, carry)
+    shapes = jax.eval_shape(kept, carried[0])
     buffer = jax.tree.map(lambda x: jnp.zeros((plan.room, *x.shape), x.dtype), shapes)
-    zeros = functools.partial(jnp.zeros, dtype=dtype)
-    count = chains.shape[0]
-    nothing = Tally(zeros((len(moves), count)), zeros(len(moves)), zeros(()), zeros(()), zeros(count))
-    done: tuple[Carry, Tally, Any] = jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))
+    done: tuple[Any, Any, Any] = jax.lax.fori_loop(0, units, unit, (*carried, buffer))
     return done
 
 

@@ -210,40 +210,15 @@ def advance(
         found = jax.vmap(plan.keep, in_axes=(of_state,), out_axes=axis)(carry.state)
         return {"of_state": found, "walker": carry.walker.reshape(-1)}
 
-    def block(carried: tuple[Carry, Tally], start: Array) -> tuple[tuple[Carry, Tally], Any]:
-        """`steps` steps from `start`, and a draw after every `steps / draws` of them where a block holds draws."""
+    def inputs(start: Array) -> Any:
         numbers = first_step + start + jnp.arange(plan.steps, dtype=jnp.uint32)
         which = chain.chosen_move(words, numbers, weights) if len(moves) > 1 else jnp.zeros(plan.steps, jnp.int32)
         noise = chain.materialised(lambda: noises(numbers, 0), plan.steps, units) if alike else None
-        xs = (noise, numbers, which, noise_.swap_uniforms(words, numbers, rungs - 1, ladders, dtype))
-        if plan.blocks > 1 or plan.keep is None:
-            return jax.lax.scan(one_step, carried, xs)
-        xs = jax.tree.map(lambda x: x.reshape(plan.draws, plan.steps // plan.draws, *x.shape[1:]), xs)
+        return noise, numbers, which, noise_.swap_uniforms(words, numbers, rungs - 1, ladders, dtype)
 
-        def draw(carried: Any, x: Any) -> Any:
-            carried, _ = jax.lax.scan(one_step, carried, x)
-            return carried, kept(carried[0])
-
-        return jax.lax.scan(draw, carried, xs)
-
-    def unit(i: Array, carried: tuple[Carry, Tally, Any]) -> tuple[Carry, Tally, Any]:
-        carry, tally, buffer = carried
-        start = i.astype(jnp.uint32) * plan.unit
-        if plan.blocks > 1:
-            starts = start + plan.steps * jnp.arange(plan.blocks, dtype=jnp.uint32)
-            (carry, tally), _ = jax.lax.scan(block, (carry, tally), starts)
-            found = jax.tree.map(lambda x: x[None], kept(carry))
-        else:
-            (carry, tally), found = block((carry, tally), start)
-        if plan.keep is not None:
-            buffer = jax.tree.map(lambda b, x: jax.lax.dynamic_update_slice_in_dim(b, x, i * plan.draws, 0), buffer, found)
-        return carry, tally, buffer
-
-    buffer = jax.tree.map(lambda x: jnp.zeros((plan.room, *x.shape), x.dtype), jax.eval_shape(kept, carry))
     zeros = functools.partial(jnp.zeros, dtype=dtype)
     nothing = Tally(
         zeros((len(moves), rungs * count)), zeros(len(moves)), zeros(()), zeros(()), zeros(rungs * count),
         zeros((rungs - 1, count)), zeros(rungs - 1), zeros(count),
     )  # fmt: skip
-    done: tuple[Carry, Tally, Any] = jax.lax.fori_loop(0, units, unit, (carry, nothing, buffer))
-    return done
+    return chain.in_units(plan, units, (carry, nothing), inputs, one_step, kept)
