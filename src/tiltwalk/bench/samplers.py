@@ -12,10 +12,11 @@ import os
 import pathlib
 from typing import Any
 
+from tiltwalk.bench import samplers_networks as networks
 from tiltwalk.bench import samplers_perceptron as perceptron
 from tiltwalk.bench.networks import machine
 
-PARTS = ("perceptron",)
+PARTS = ("perceptron", "mlp", "lenet", "mnist32")
 Report = dict[str, Any]
 
 
@@ -37,6 +38,8 @@ def main(
     for name in parts:
         if name == "perceptron":
             _perceptron(book, shared, quick)
+        else:
+            _network(book, name, quick, limit)
     for what, why in book.report["skipped"].items():
         print(f"skipped: {what}: {why}")
     if out is not None:
@@ -84,3 +87,17 @@ def _perceptron(book: Book, shared: pathlib.Path | None, quick: bool) -> None:
         text = f"d+1 = {found['width']:3d}, tau = {found['length']:2d}, {found['kind']:14s}"
         times = [f"{found[f'times_{who}']:8.1f} times {who}" for who in ("peers", "prototype") if f"times_{who}" in found]
         print(text + ", ".join(times))
+
+
+def _network(book: Book, name: str, quick: bool, limit: float | None) -> None:
+    """One part on a network: what the file holds of the same settings is not measured again."""
+
+    def note(rows: list[Report]) -> None:
+        book.report[name] = {"rows": rows}
+        book.write()
+
+    print(f"\n{networks.title(name)}", flush=True)
+    known = book.report.get(name, {}).get("rows", [])
+    rows = networks.measure(name, quick, limit, known, note, lambda text: print(text, flush=True))
+    for mark in networks.SETTINGS[name].marks:
+        print(networks.comparison(rows, mark))
