@@ -90,7 +90,7 @@ BAD = [
         "reproduce.sampler must be left out for linear: it is for mnist; got 'paper'",
     ),
     (["reproduce", "landscape", "--fresh"], "reproduce.fresh must be left out for landscape"),
-    (["reproduce", "mnist", "--sampler", "good"], "'good' is not one of 'paper', 'best'"),
+    (["reproduce", "mnist", "--sampler", "good"], "'good' is not one of 'paper', 'sweeps', 'best'"),
     (["reproduce", "mnist", "--quick", "--out", __file__], "reproduce.out must be a folder that can be written"),
     (["reproduce", "linear", "--seed", "-1"], "Invalid value for '--seed': -1 is not in the range"),
     (["reproduce", "linear", "--seed", "one"], "Invalid value for '--seed'"),

@@ -23,6 +23,7 @@ from tiltwalk.settling import ENOUGH, judge
 
 # more than chain.LONG_STEP parameters, so that runs of all lengths are one compiled program
 TINY: dict[str, Any] = {
+    **mnist._by("sweeps"),
     "images": 60,
     "test_images": 50,
     "network": [784, 22, 10],
@@ -112,10 +113,11 @@ def test_a_point_that_settles_is_at_the_exact_loss(sampler: str) -> None:
     assert point.settling.settled and point.stopped_by == "settled"
     exact = float(oracle.expected_loss(10.0, 0.3, 5))
     assert abs(point.settling.mean - exact) < 4 * point.settling.standard_error < 0.4 * exact
-    assert point.evaluations >= 5 * point.sweeps * 0.5
-    assert set(point.acceptance) == ({"sweep"} if sampler == "best" else {"shoot_1", "bridge_1"})
+    assert point.evaluations + (_climb.GRADIENT - 1) * point.gradients >= 5 * point.sweeps * 0.5
+    names = {"best": {"hamiltonian"}, "sweeps": {"sweep"}, "paper": {"shoot_1", "bridge_1"}}
+    assert set(point.acceptance) == names[sampler]
     # the paper's step is never tuned
-    assert sampler == "best" or all(step == 1 for step in point.place.steps.values())
+    assert sampler != "paper" or all(step == 1 for step in point.place.steps.values())
 
 
 def test_a_point_ends_when_its_time_is_up_but_not_before_its_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,15 +139,15 @@ def test_a_point_ends_when_its_time_is_up_but_not_before_its_first_round(monkeyp
     monkeypatch.setattr(_climb, "_round", round_of_a_hundredth_of_a_second)
     place = _climb.Place(path, {})
     budget = _climb.Budget(30, 5000, until=0.0, clock=clock)
-    point = _climb.sample_until_settled(measure, 1.0, "best", place, budget, seed=0, part=3)
+    point = _climb.sample_until_settled(measure, 1.0, "sweeps", place, budget, seed=0, part=3)
     assert (point.stopped_by, sizes, point.settling.settled) == ("time", [_climb.FEWEST], False), "what may be left at least"
     sizes.clear()
     # 100 sweeps a second for a second, of which the first round wants ten seconds
     budget = _climb.Budget(1000, 5000, until=seconds + 1, rate=100.0, clock=clock)
-    point = _climb.sample_until_settled(measure, 1.0, "best", place, budget, seed=0, part=3)
+    point = _climb.sample_until_settled(measure, 1.0, "sweeps", place, budget, seed=0, part=3)
     assert sizes == [100, 4000], "it is found to be faster than was known, and the second round is made whole"
     sizes.clear()
-    point = _climb.sample_until_settled(measure, 1.0, "best", place, _climb.Budget(30, 210, clock=clock), seed=0, part=3)
+    point = _climb.sample_until_settled(measure, 1.0, "sweeps", place, _climb.Budget(30, 210, clock=clock), seed=0, part=3)
     assert (point.stopped_by, sizes, point.evaluations, point.gradients) == ("budget", [30, 60, 120], 3, 6)
 
 
@@ -189,11 +191,11 @@ def test_going_on_after_a_stop_gives_the_same_numbers(made: tuple[dict[str, Any]
     numbers, folder = made
     for file in folder.glob("*.npz"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "best_tau5_s40.npz").unlink()
+    (tmp_path / "sweeps_tau5_s40.npz").unlink()
     again = mnist.compute(mnist.settings(quick=True) | TINY, 0, silent, tmp_path)
     assert again["parts_read_back"] == 7
     assert without_times(again) == without_times(numbers)
-    with np.load(folder / "best_tau5_s40.npz") as old, np.load(tmp_path / "best_tau5_s40.npz") as new:
+    with np.load(folder / "sweeps_tau5_s40.npz") as old, np.load(tmp_path / "sweeps_tau5_s40.npz") as new:
         np.testing.assert_array_equal(old["path"], new["path"])
         np.testing.assert_array_equal(old["series"], new["series"])
 
@@ -243,7 +245,7 @@ def test_a_point_goes_on_after_the_round_in_which_it_was_stopped(
     monkeypatch.setattr(_climb, "_round", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mnist.compute(tiny, 0, silent, tmp_path)
-    assert (tmp_path / "best_tau5_s5_under_way.npz").is_file()
+    assert (tmp_path / "sweeps_tau5_s5_under_way.npz").is_file()
     calls = len(long)
     monkeypatch.setattr(_climb, "_round", lambda *given: long.append(0) or make(*given))
     again = mnist.compute(tiny, 0, silent, tmp_path)
@@ -277,6 +279,28 @@ def test_a_signal_stops_the_command_and_leaves_whole_parts(tmp_path: Path) -> No
     assert kept == {file: file.read_bytes() for file in kept}
 
 
+def test_longer_paths_grow_from_shorter_ones_at_the_same_tilt(tmp_path: Path) -> None:
+    """The first draws of the longer path are those of a path whose models are the shorter one's, several times over."""
+    own = {**mnist._by("best"), "most_sweeps": [300, 300], "agreement": [], "first_round": 1.0}
+    tiny = mnist.settings(quick=True) | TINY | own | {"drift": TINY["drift"] | {"sweeps": 2, "thin": 1}}
+    starts: dict[tuple[int, float], np.ndarray] = {}
+    sample, ends = _climb.sample_until_settled, {}
+
+    def seen(measure: Any, s: float, sampler: str, place: _climb.Place, *rest: Any, **more: Any) -> Any:
+        starts[measure.length, s] = place.path
+        point = sample(measure, s, sampler, place, *rest, **more)
+        ends[measure.length, s] = point.place.path
+        return point
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_climb, "sample_until_settled", seen)
+        found = mnist.compute(tiny, 0, silent, tmp_path)
+    assert all(p["gradients"] > 0 and p["sampler"] == "best" for p in found["points"])
+    np.testing.assert_array_equal(starts[2, 40.0], ends[2, 5.0])
+    for s in (5.0, 40.0):
+        np.testing.assert_array_equal(starts[5, s], ends[2, s][[0, 0, 0, 1, 1]])
+
+
 def test_parts_can_be_made_anew(tmp_path: Path) -> None:
     _parts.write(tmp_path, "a", {}, ({}, {}))
     (tmp_path / "b.writing").write_bytes(b"cut off")
@@ -289,8 +313,8 @@ def test_parts_can_be_made_anew(tmp_path: Path) -> None:
 def test_parts_of_a_sampler_that_was_changed_are_refused(
     made: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    better = dataclasses.replace(_climb.SAMPLERS["best"], what="something better")
-    monkeypatch.setitem(_climb.SAMPLERS, "best", better)
+    better = dataclasses.replace(_climb.SAMPLERS["sweeps"], what="something better")
+    monkeypatch.setitem(_climb.SAMPLERS, "sweeps", better)
     with pytest.raises(ValueError, match=r"it has moves = sweeps with .* and not something better"):
         mnist.compute(mnist.settings(quick=True) | TINY, 0, silent, made[1])
 
@@ -325,7 +349,7 @@ def test_settings_of_the_full_figure_are_the_papers() -> None:
     full = mnist.settings(quick=False, sampler="paper")
     assert full["lengths"] == [2, 4, 8, 16, 32] and full["images"] == 2048 and full["sigma"] == 0.05
     assert len(full["tilts"]) >= 8 and (min(full["tilts"]), max(full["tilts"])) == (5, 50)
-    with pytest.raises(ValueError, match="sampler must be one of best, paper; got 'good'"):
+    with pytest.raises(ValueError, match="sampler must be one of best, paper, sweeps; got 'good'"):
         mnist.settings(quick=True, sampler="good")
 
 

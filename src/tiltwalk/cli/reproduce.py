@@ -15,7 +15,9 @@ from tiltwalk import experiments
 @click.argument("name", type=click.Choice(experiments.NAMES), metavar="NAME")
 @click.option("--quick/--full", help="A smaller figure, in a minute or two (mnist: four), or the whole one.  [default: full]")
 @click.option(
-    "--sampler", type=click.Choice(("paper", "best")), help="mnist: the paper's moves, or better ones.  [default: best]"
+    "--sampler",
+    type=click.Choice(("paper", "sweeps", "best")),
+    help="mnist: the paper's moves, or better ones.  [default: best]",
 )
 @click.option("--fresh", is_flag=True, help="mnist: make parts anew that an earlier run has kept.")
 @click.option(

@@ -5,6 +5,7 @@ frozen settings and judged by `settling.judge`. Rounds double, so that what the 
 work.
 
 `SAMPLERS` says how the steps are made. Every sampler is exact, so that they differ in what they need and not in what they find.
+Work is counted in sweeps: the losses of all models of the path, once. A gradient counts as `GRADIENT` losses.
 """
 
 from __future__ import annotations
@@ -26,35 +27,59 @@ from tiltwalk.settling import Settling, judge
 FEWEST = 24
 """Sweeps in a round that a lack of time may leave."""
 
-TOGETHER = 100
-"""Draws a call of `sample`: the same number each time, so that rounds of every size are one compiled program."""
+FEWEST_DRAWS = 8
+"""Draws in a round, however few sweeps there are for it."""
+
+GRADIENT = 3.5
+"""What a loss with its gradient takes, in losses."""
+
+LEAPS = 10
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """How a sweep is made: `moves` of a measure, where `steps` are the step sizes so far, by move, and how many of them.
+    """How the draws of a point are made.
+
+    - `moves` of a measure, with the step sizes so far, by move, and the curvature of the loss where `informed`.
+    - `steps_a_draw` of a path of some length, and what a draw costs in sweeps.
+    - `together`: draws a call of `sample`, always the same number, so that rounds of every size are one compiled program.
+    - `grows`: points of a longer path start from the shorter path at the same `s`, and not from the one at the `s` before.
 
     `what` says it in words. It is kept with each part of a figure: change it with the sampler, and parts that another one made
     are not taken for its own.
     """
 
     what: str
-    moves: Callable[[tw.PathMeasure, dict[str, float]], list[tuple[Any, float]]]
-    steps_in_a_sweep: Callable[[int], int]
+    moves: Callable[[tw.PathMeasure, dict[str, float], Any], list[tuple[Any, float]]]
+    steps_a_draw: Callable[[int], int] = lambda length: 1
+    sweeps_a_draw: float = 1.0
+    together: int = 100
     target_acceptance: float | None = None
+    informed: bool = False
+    grows: bool = False
 
 
 SAMPLERS = {
     "best": Sampler(
+        f"Hamiltonian moves of {LEAPS} leaps, tuned to an acceptance of 0.8; longer paths grown from shorter ones",
+        moves=lambda measure, steps, curvature: [
+            (tw.moves.Hamiltonian(LEAPS, step=steps.get("hamiltonian", 0.03), curvature=curvature), 1.0)
+        ],
+        sweeps_a_draw=GRADIENT * LEAPS,
+        together=8,
+        target_acceptance=0.8,
+        informed=True,
+        grows=True,
+    ),
+    "sweeps": Sampler(
         "sweeps with a partial refresh, tuned to an acceptance of 0.3",
-        moves=lambda measure, steps: [(tw.moves.Sweep(step=steps.get("sweep", 1.0)), 1.0)],
-        steps_in_a_sweep=lambda length: 1,
+        moves=lambda measure, steps, curvature: [(tw.moves.Sweep(step=steps.get("sweep", 1.0)), 1.0)],
         target_acceptance=0.3,
     ),
     "paper": Sampler(
         "the paper's moves: shooting, and bridges of one model",
-        moves=lambda measure, steps: tw.moves.paper(measure.length),
-        steps_in_a_sweep=lambda length: length,  # each of its moves changes about one model
+        moves=lambda measure, steps, curvature: tw.moves.paper(measure.length),
+        steps_a_draw=lambda length: length,  # each of its moves changes about one model
     ),
 }
 
@@ -65,6 +90,10 @@ class Place:
 
     path: Float[np.ndarray, "tau d"]
     steps: dict[str, float]
+
+    def grown(self, length: int) -> Place:
+        """A path of `length` models, each of this path's several times over."""
+        return Place(self.path[np.arange(length) * len(self.path) // length], self.steps)
 
 
 @dataclass(frozen=True)
@@ -167,17 +196,19 @@ def sample_until_settled(
 def _round(
     measure: tw.PathMeasure, s: float, sampler: str, place: Place, sweeps: int, key: int
 ) -> tuple[tw.Run, Float[np.ndarray, " n"]]:
-    """A quarter of the sweeps as burn-in, or a little more; the mean loss after each of the others. The run counts them all."""
+    """A quarter of the draws as burn-in, or a little more; the mean loss at each of the others. The run counts them all."""
     chosen = SAMPLERS[sampler]
-    each, moves = chosen.steps_in_a_sweep(measure.length), chosen.moves(measure, place.steps)
-    kept = max(1, 3 * sweeps // 4)
-    together = min(TOGETHER, kept)
+    curvature = curvature_at(measure, place.path, key) if chosen.informed else None
+    thin, moves = chosen.steps_a_draw(measure.length), chosen.moves(measure, place.steps, curvature)
+    draws = max(FEWEST_DRAWS, round(sweeps / chosen.sweeps_a_draw))
+    kept = max(1, 3 * draws // 4)
+    together = min(chosen.together, kept)
     kept -= kept % together
-    burn_in = max(0, sweeps - kept)
+    burn_in = max(0, draws - kept)
 
-    def go_on(init: Any, steps: int, burn_in: int) -> tw.Run:
+    def go_on(init: Any, draws: int, burn_in: int) -> tw.Run:
         return tw.sample(
-            measure, s, steps=steps * each, burn_in=burn_in * each, thin=each, moves=moves, init=init, key=key, keep=mean_loss,
+            measure, s, steps=draws * thin, burn_in=burn_in * thin, thin=thin, moves=moves, init=init, key=key, keep=mean_loss,
             target_acceptance=chosen.target_acceptance if burn_in else None, progress=False,
         )  # fmt: skip
 
@@ -193,3 +224,12 @@ def _round(
     mean = {name: float(np.nanmean([rates[name] for rates in accepted])) for name in run.acceptance}
     found = dataclasses.replace(run, acceptance=mean, evaluations=evaluations, gradients=gradients)
     return found, np.concatenate(parts)
+
+
+def curvature_at(measure: tw.PathMeasure, path: Float[np.ndarray, "tau d"], key: int) -> Float[np.ndarray, " d"]:
+    """What Hamiltonian moves are preconditioned by: a value for the weights, and for the biases, of each layer of a network."""
+    network = getattr(measure.loss, "network", None)
+    if network is None:
+        return tw.moves.estimate_curvature(measure, path, key=key)
+    groups = [p.slice for p in network.parameters]
+    return tw.moves.estimate_curvature(measure, path, groups=groups, scale=network.scale(), times=4.0, key=key)

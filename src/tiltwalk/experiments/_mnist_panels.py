@@ -134,11 +134,13 @@ def caption(record: Record) -> str:
     )
     if numbers["parts_read_back"]:
         made = f"{made[:-1]}; {numbers['parts_read_back']} parts were made before and read back."
+    grown = " or grown from shorter paths at the same s" if chosen["sampler"] == "best" else ""
     return (
         f"{network}, cross entropy on {chosen['images']:,} images of MNIST, σ = {chosen['sigma']:g}, Gaussian start at "  # noqa: RUF001
         f"initialisation scale, sampler “{chosen['sampler']}”. (b) Loss per model against the tilt s, each line from its least "
-        "s upwards; error bars: 3 standard errors. A point is full where its mean loss has settled by the stated test, and "
-        f"hollow where its budget was spent before: {settled} of {len(points)} have settled. (c) Accuracy by mean probability "
+        f"s upwards{grown}; error bars: 3 standard errors. A point is full where its mean loss has settled by the stated "
+        f"test, and hollow where its budget was spent before: {settled} of {len(points)} have settled. (c) Accuracy by mean "
+        "probability "
         "over the models of the last path, on the images that were sampled on and on "
         f"{chosen['test_images']:,} others. (d) Size of the first model's parameters with the paper's flat start and with the "
         "Gaussian one, from the same path.\n"

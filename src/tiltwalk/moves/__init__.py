@@ -7,6 +7,7 @@ of `(move, weight)`. A new move is one new file here: a frozen pytree with `step
 
 from tiltwalk import check
 from tiltwalk.moves.bridge import Bridge
+from tiltwalk.moves.curvature import estimate_curvature
 from tiltwalk.moves.hamiltonian import Hamiltonian
 from tiltwalk.moves.langevin import LangevinSweep
 from tiltwalk.moves.shoot import Shoot
@@ -14,7 +15,7 @@ from tiltwalk.moves.single_site import SingleSite
 from tiltwalk.moves.sweep import Sweep
 from tiltwalk.types import Move
 
-__all__ = ["Bridge", "Hamiltonian", "LangevinSweep", "Shoot", "SingleSite", "Sweep", "paper"]
+__all__ = ["Bridge", "Hamiltonian", "LangevinSweep", "Shoot", "SingleSite", "Sweep", "estimate_curvature", "paper"]
 
 
 def paper(length: int, step: float = 1.0) -> list[tuple[Move, float]]:
