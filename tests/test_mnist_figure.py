@@ -31,6 +31,7 @@ TINY: dict[str, Any] = {
     "tilts": [5, 40],
     "most_sweeps": [600, 30],
     "first_round": 0.25,
+    "enough": 40,
     "most_seconds": None,
     "free_paths": 3,
     "agreement": [[2, 5]],

@@ -22,7 +22,7 @@ from jaxtyping import Float
 import tiltwalk as tw
 from tiltwalk.experiments._common import key_of, mean_loss
 from tiltwalk.experiments._parts import Part
-from tiltwalk.settling import Settling, judge
+from tiltwalk.settling import ENOUGH, Settling, judge
 
 FEWEST = 24
 """Sweeps in a round that a lack of time may leave."""
@@ -98,13 +98,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Budget:
-    """Sweeps in the first round, sweeps at most, the time on `clock` to end by, if any, and what is known of the sweeps a
-    second: nothing, if it is infinite."""
+    """Sweeps in the first round, sweeps at most, the time on `clock` to end by, if any, what is known of the sweeps a
+    second: nothing, if it is infinite; and how many independent values it takes to have settled."""
 
     first: int
     most: int
     until: float = np.inf
     rate: float = np.inf
+    enough: float = ENOUGH
     clock: Callable[[], float] = time.perf_counter
 
 
@@ -174,7 +175,7 @@ def sample_until_settled(
             return dataclasses.replace(point, stopped_by="time")
         size = int(min(planned, max(FEWEST, allowed)))
         run, series = _round(measure, s, sampler, point.place, size, key_of(seed, 64 * part + number))
-        judged = judge(series)
+        judged = judge(series, enough=budget.enough)
         point = Point(
             settling=judged,
             series=series,

@@ -49,8 +49,9 @@ def settings(quick: bool, sampler: str = "best") -> dict[str, Any]:
         **_by(sampler),
         "lengths": [2, 4, 8, 16, 32],
         "tilts": [5, 8, 12, 16, 22, 30, 40, 50],
-        "most_sweeps": [12_000, 8_000, 6_000, 4_500, 3_600],
+        "most_sweeps": [12_000, 5_000, 3_000, 2_500, 2_300],
         "first_round": 1 / 4,
+        "enough": 20,
         "most_seconds": None,
         "free_paths": 64,
         "agreement": [[2, 12], [8, 12]],
@@ -170,7 +171,7 @@ class _Figure:
         if place is None:
             place = _climb.Place(np.asarray(measure.draw(self.key(part))), {})
         first = max(1, round(own["first_round"] * own["most_sweeps"]))
-        budget = _climb.Budget(first, own["most_sweeps"], self.until(length), self.rate / length)
+        budget = _climb.Budget(first, own["most_sweeps"], self.until(length), self.rate / length, own["enough"])
         kept = _parts.read(self.folder, f"{name}{UNDER_WAY}", self.full(own))
         point = _climb.sample_until_settled(
             measure, s, own["sampler"], place, budget, self.seed, part,
@@ -251,7 +252,7 @@ class _Figure:
 
     def effort(self, length: int) -> dict[str, Any]:
         most = self.settings["most_sweeps"][self.settings["lengths"].index(length)]
-        return {"most_sweeps": most, **{key: self.settings[key] for key in ("first_round", "most_seconds")}}
+        return {"most_sweeps": most, **{key: self.settings[key] for key in ("first_round", "most_seconds", "enough")}}
 
     def cost(self, length: int) -> float:
         return float(length * self.effort(length)["most_sweeps"])
