@@ -11,7 +11,7 @@ import pytest
 
 import tiltwalk as tw
 from tiltwalk import native
-from tiltwalk.bench import networks, parts, perceptron, progress, rivals, subjects, timing
+from tiltwalk.bench import networks, parts, perceptron, progress, rivals, runs, subjects, timing
 
 TINY = parts.Sizes(samples=32, seconds=0.01, most_models=2, length=3, side=64)
 
@@ -167,3 +167,23 @@ def test_the_progress_line_is_measured_on_a_terminal_and_off(tmp_path, monkeypat
     assert json.loads((tmp_path / "progress.json").read_text()) == rows
     assert rows[0]["cpu_cost"] == pytest.approx(rows[0]["cpu_seconds_shown"] / rows[0]["cpu_seconds"] - 1)
     assert "a double well" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_run_folders_are_measured_and_a_resumed_run_compiles_nothing(tmp_path, capsys):
+    report = runs.main(tmp_path / "runs.json", quick=True)
+    assert json.loads((tmp_path / "runs.json").read_text()) == report
+    assert report["resumed"]["programs_compiled"] == 0
+    assert report["memory"]["growth"] < runs.MOST_GROWTH
+    assert 0 < report["saving"]["share"] < 1
+    printed = capsys.readouterr().out
+    assert f"{report['saving']['share']:.2%}" in printed and "resumed, speed beside unstopped" in printed
+
+
+def test_the_rate_of_a_run_is_that_of_its_pieces_after_a_step():
+    class Folder:
+        def arrays(self, group):
+            assert group == "progress"
+            return {"step": np.array([10, 20, 30, 50]), "seconds": np.array([9.0, 10.0, 11.0, 12.0])}
+
+    assert runs.rate_of(Folder(), 10) == 30 / 2

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+NAMES = ("minibatch", "networks", "perceptron", "progress", "runs", "samplers")
+
 
 @click.command("bench")
-@click.argument("name", type=click.Choice(("minibatch", "networks", "perceptron", "progress", "samplers")), metavar="NAME")
+@click.argument("name", type=click.Choice(NAMES), metavar="NAME")
 @click.option("--quick", is_flag=True, help="Shorter, and less to be trusted.")
 @click.option("--only", help="networks, samplers: the parts whose name contains this.")
 @click.option("--limit", type=click.FloatRange(min=1), help="samplers: seconds for each sampler of a network.")
@@ -22,6 +24,7 @@ def command(name: str, quick: bool, only: str | None, limit: float | None, share
     networks    losses of many networks: share of the machine's matrix product, beside Flax, PyTorch and others
     perceptron  updates and effective samples a second on the linear perceptron (needs --shared for its data)
     progress    what the progress line of a run costs
+    runs        what a run folder costs: saves, memory over ten times the steps, going on against not having stopped
     samplers    effective samples a second beside BlackJAX, and seconds until networks are trained, by every sampler
     """
     if name == "networks" and limit is None:
@@ -38,6 +41,11 @@ def command(name: str, quick: bool, only: str | None, limit: float | None, share
         raise click.UsageError(f"--limit is for bench samplers; bench {name} takes the time that it takes.")
     if only is not None:
         raise click.UsageError(f"--only is for bench networks and samplers; bench {name} has no parts.")
+    if name == "runs":
+        from tiltwalk.bench import runs
+
+        runs.main(out, quick)
+        return
     if name == "progress":
         from tiltwalk.bench import progress
 

@@ -23,6 +23,7 @@ VERSION = 1
 KEPT = 2
 FORMAT = "tiltwalk checkpoint"
 MOST_MANIFEST = 2**26
+MOST_UNKNOWN = 2**30
 
 
 class Damaged(ValueError):
@@ -97,9 +98,10 @@ def load(run: Path, number: int) -> Checkpoint:
 
 
 def stored(path: Path, described: dict[str, Any]) -> bytes:
-    """A file as `described`: of these `bytes`, with this `sha256`."""
-    content = _read(path, described["bytes"])
-    if len(content) != described["bytes"] or files.sha256(content) != described["sha256"]:
+    """A file as `described`: of these `bytes`, where they are known, with this `sha256`."""
+    size = described["bytes"]
+    content = _read(path, MOST_UNKNOWN if size is None else size)
+    if size not in (None, len(content)) or files.sha256(content) != described["sha256"]:
         raise Damaged(f"{path.name} is damaged: it does not have the digest that it was written with.")
     return content
 

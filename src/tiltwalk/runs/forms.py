@@ -81,7 +81,7 @@ class Phase(Form):
     moves: list[Word]
     evaluations: Real
     gradients: Real
-    failed: Count
+    failed: Count = 0
     seconds: Real
     sha256: Digest | None = None
     bytes: Count | None = None
@@ -121,7 +121,7 @@ class Manifest(Form):
     phases: Annotated[list[Phase], Field(max_length=10_000)]
     steps: Count
     seconds: Real
-    saving_seconds: Real
+    saving_seconds: Real = 0.0
     saved: Word
     sessions: Count = 0
     result: Result | None = None

@@ -169,7 +169,7 @@ def restored(path: Path, config: Config, record: dict[str, Any]) -> tuple[Writer
         if notes:
             notes.append(f"falling back to checkpoint {number}, step {writer.steps}")
         return writer, notes
-    why = f": {'; '.join(notes)}" if notes else ", and there is none"
+    why = f": {'; '.join(note.rstrip('.') for note in notes)}" if notes else ", and there is none"
     raise checkpoint.Damaged(
         f"{path} holds no checkpoint that is whole{why}. To begin again: tiltwalk train --config {path / layout.CONFIG}"
     )

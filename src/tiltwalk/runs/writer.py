@@ -228,9 +228,9 @@ class Writer(Conductor):
         """Where the chains were at the end of a phase."""
         path = self._phase_path(index)
         phase = self.phases[index]
-        if phase.get("bytes") is None or phase.get("sha256") is None:
+        if phase.get("sha256") is None:
             raise checkpoint.Damaged(f"the manifest must describe {path.name}, the end of a finished phase; it does not.")
-        found = checkpoint.unpack(path.name, checkpoint.stored(path, phase))
+        found = checkpoint.unpack(path.name, checkpoint.stored(path, {"bytes": None} | phase))
         self._fits(path.name, found)
         return found
 
@@ -313,7 +313,7 @@ class Writer(Conductor):
         try:
             tails = {name: point.arrays[f"tail:{name}"] for name in self.draws.arrays}
             self.draws.restore(content["counts"], tails, content["digests"]["bytes"], content["digests"]["sha256"])
-            self.decisions, self.phases = dict(content["decisions"]), list(content["phases"])
+            self.decisions, self.phases = dict(content["decisions"]), [{"failed": 0} | phase for phase in content["phases"]]
             self.steps, self._before = int(content["steps"]), float(content["seconds"])
             self.extra = {name: content[name] for name in content if name in ("sessions", "result")} | {"status": "running"}
         except (KeyError, TypeError) as error:
@@ -327,7 +327,7 @@ class Writer(Conductor):
         if self._arrays:
             self._fits(f"checkpoint {point.number}", self._arrays)
         self.content = content
-        self.saving_seconds = float(content["saving_seconds"])
+        self.saving_seconds = float(content.get("saving_seconds", 0))
         self.number, self._saved_steps = point.number, self.steps
         self._began = self._saved = time.perf_counter()
 
