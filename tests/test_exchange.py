@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tiltwalk as tw
+from tests.quadrature import on_grid
 from tests.statistics import LEVEL, corrected, least_p, p_values, perceptron
 from tiltwalk import ladder, spacing
 
@@ -287,6 +288,30 @@ def test_exchange_mixes_two_wells_where_one_tilt_does_not() -> None:
 
 def side(state: tw.ChainState) -> Any:
     return jnp.mean(state.path[:, 0])
+
+
+def test_exchange_mixes_four_valleys_where_one_tilt_does_not() -> None:
+    """Every chain starts in one valley of Himmelblau's function; the share of each is known by quadrature."""
+    measure = tw.PathMeasure(tw.RandomWalk(0.5, start=tw.Normal(3.0)), tw.losses.himmelblau("classic"), 3)
+    one = np.tile([3.0, 2.0], (3, 1))
+    given = {"steps": 3000, "thin": 10, "chains": 32, "init": one, "keep": quadrants, "key": 2, **QUIET}
+    alone = tw.sample(measure, 0.5, moves=tw.moves.Sweep(step=0.5), **given)
+    assert np.all(alone.kept == 3), "a chain at one tilt never leaves its valley"
+    run = tw.exchange(measure, TO_THE_VALLEYS, burn_in=300, **given)
+    exact = on_grid(measure.loss, 0.5, sigma=0.5, scale=3.0, length=3)
+    for q in range(4):
+        by_chain = np.mean(run.kept[-1, :, 60:] == q, (1, 2))
+        error = by_chain.std(ddof=1) / np.sqrt(len(by_chain))
+        right = exact.share(lambda x, q=q: 2 * (x[..., 0] > 0) + (x[..., 1] > 0) == q)
+        assert abs(by_chain.mean() - right) < 4 * error and error < 0.04, (q, by_chain.mean(), right, error)
+    assert run.round_trips.min() > 5
+
+
+TO_THE_VALLEYS = [0.0, 0.002, 0.006, 0.015, 0.035, 0.07, 0.13, 0.25, 0.5]
+
+
+def quadrants(state: tw.ChainState) -> Any:
+    return 2 * (state.path[:, 0] > 0) + (state.path[:, 1] > 0)
 
 
 # ---- input ----

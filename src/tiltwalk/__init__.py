@@ -2,7 +2,7 @@
 
 Data flow one way, and the folders say so:
 
-    networks -> losses -> measure -> moves -> rules -> chain -> sampling -> (anneal, exchange) -> run -> ensemble -> cli
+    networks -> losses -> measure -> moves -> rules -> chain -> sampling -> (anneal, exchange, smc) -> run -> ensemble -> cli
 
 `PathMeasure(walk, loss, length)` is what is sampled; `sample(measure, s, ...)` samples it; `Ensemble(network, paths)`
 predicts. `exact.LinearPerceptron` is the closed form that everything is held against.
@@ -36,6 +36,8 @@ from tiltwalk.exchange_run import ExchangeRun
 from tiltwalk.measure import PathMeasure
 from tiltwalk.run import Run
 from tiltwalk.sampling import sample
+from tiltwalk.smc import smc
+from tiltwalk.smc_run import SMCRun
 from tiltwalk.starts import Flat, Normal, Uniform
 from tiltwalk.stochastic import sghmc, sgld
 from tiltwalk.training import Trained, train
@@ -57,6 +59,7 @@ __all__ = [
     "Proposal",
     "RandomWalk",
     "Run",
+    "SMCRun",
     "StepInfo",
     "Trained",
     "TrajectoryClassifier",
@@ -83,6 +86,7 @@ __all__ = [
     "schedules",
     "sghmc",
     "sgld",
+    "smc",
     "spaced_ladder",
     "thermo",
     "train",

@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float, Int
 from tiltwalk import check, settling
 from tiltwalk.exchange_run import ExchangeRun
 from tiltwalk.run import Run
+from tiltwalk.smc_run import SMCRun
 
 _TOGETHER = 2**22
 """Entries of a working array of draws by tilts."""
@@ -64,11 +65,15 @@ def log_partition(runs: Any, *, method: str = "reweighting") -> Curve:
     """`log Z(s)` relative to the lowest tilt, from a run with several rungs or a list of runs at several tilts.
 
     Where the draws at some tilts say nothing about those at others, errors are infinite, and a warning says between which.
+    A run of `smc` has its own estimate, from the weights of its particles, which is given as it is.
+
     `method="integration"` integrates the mean loss over `s` instead, by cubic pieces whose slopes are the variances: it needs
     no overlap between neighbouring tilts, but tilts so close that these pieces are good; its error does not say whether they
     are. Where rungs differ in sigma, the draws must hold the paths, and the order is that of the rungs.
     """
     check.one_of("log_partition.method", method, ("reweighting", "integration"))
+    if isinstance(runs, SMCRun):
+        return Curve(runs.s, runs.log_partition, runs.error)
     draws = _Draws(runs)
     if method == "integration":
         if any(group.walks is not None for group in draws.groups):
@@ -81,6 +86,8 @@ def log_partition(runs: Any, *, method: str = "reweighting") -> Curve:
 
 def mean_loss(runs: Any) -> Curve:
     """The mean loss per model at each tilt."""
+    if isinstance(runs, SMCRun):
+        return Curve(runs.curve.s, runs.curve.loss, runs.curve.error)
     draws = _Draws(runs)
     mean, _ = draws.moments()
     return Curve(draws.s, mean / draws.length, _errors(_of_means(draws)) / draws.length)
