@@ -6,7 +6,8 @@
 
 A folder is a copy of a run, finished or stopped, that is damaged once: cut, flipped, missing, swapped, of another run, behind
 links, of absurd size, under names that climb out, or with a false statement under a seal that holds. Then `tiltwalk info`,
-`predict` and `resume` are asked about it. What must come of it is in tests/run_damage.py. Exits 1 where one fails, after all.
+`predict`, `report` and `resume` are asked about it. What must come of it is in tests/run_damage.py. Exits 1 where one fails,
+after all were tried.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests import run_damage  # noqa: E402
 
+from tiltwalk.cli import COMMANDS  # noqa: E402
+
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
@@ -30,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first of them")
     parser.add_argument("--only", default=",".join(run_damage.KINDS), help="kinds, between commas")
     given = parser.parse_args(argv)
+    commands = tuple(name for name in ("info", "predict", "report", "resume") if name in COMMANDS)
     began = time.perf_counter()
     faults: list[str] = []
     came: Counter[str] = Counter()
@@ -40,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
             for seed in range(given.seed, given.seed + given.each):
                 made += 1
                 try:
-                    said = run_damage.trial(cases, ("finished", "stopped")[seed % 2], kind, seed)
+                    said = run_damage.trial(cases, ("finished", "stopped")[seed % 2], kind, seed, commands)
                     came.update(word for word in ("refuses", "falls back", "right", "takes it") if word in said)
                     print(f"{kind} {seed}: {said}", flush=True)
                 except AssertionError as error:
