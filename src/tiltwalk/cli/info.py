@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def gathered() -> dict[str, Any]:
     from tiltwalk import native
     from tiltwalk._version import __version__
     from tiltwalk.experiments import cores
+    from tiltwalk.networks.layers import ACTIVATIONS, Layer
 
+    layers = [kind.__name__ for kind in typing.get_args(Layer) if kind.__name__ != "Activation"] + list(ACTIVATIONS)
     return {
         "tiltwalk": __version__,
         "python": platform.python_version(),
@@ -64,6 +67,7 @@ def gathered() -> dict[str, Any]:
         "memory_bytes": memory(),
         "extras": {extra: {name: installed(name) for name in names} for extra, names in EXTRAS.items()},
         "native": {"available": native.available(), "target": native.target(), "reason": native.reason()},
+        "layers": layers,
     }
 
 
@@ -94,6 +98,8 @@ def text(found: dict[str, Any]) -> str:
         f"cores      {found['cores']}",
         f"memory     {size}",
         f"kernel     {'compiled' if found['native']['available'] else 'plain JAX'}: {found['native']['reason']}",
+        f"layers     {', '.join(found['layers'])}: networks of these take the kernel where there is one, and so do",
+        "           modules of Flax, Equinox and Torch that are a row of them; of others, print(network) says what they have",
         "extras",
     ]
     width = max(len(extra) for extra in found["extras"]) + 1

@@ -65,6 +65,28 @@ class Task:
     head: Head
     learnt: bool = False
     group: int = 4
+    module: Network | None = None
+    """The module that `network` is the row of layers of, where it was recognised as one: models come in its order."""
+
+    @property
+    def asked(self) -> Network:
+        """The network whose loss is asked for."""
+        return self.network if self.module is None else self.module
+
+    def entered(self, thetas: Float[Array, "... d"]) -> Float[Array, "... e"]:
+        """Models in the order in which `network` takes them."""
+        if self.module is None:
+            return thetas
+        found = self.module.row.parameters(thetas[..., :-1] if self.learnt else thetas)
+        return jnp.concatenate([found, thetas[..., -1:]], -1) if self.learnt else found
+
+    def left(self, gradients: Float[Array, "m e"]) -> Float[Array, "m d"]:
+        """Gradients in the order of the models."""
+        if self.module is None:
+            return gradients
+        like = jax.ShapeDtypeStruct((len(gradients), self.module.dim + self.learnt), gradients.dtype)  # type: ignore[no-untyped-call]
+        back: Any = jax.linear_transpose(self.entered, like)
+        return back(gradients)[0]  # type: ignore[no-any-return]
 
 
 def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str = "sum") -> Any:

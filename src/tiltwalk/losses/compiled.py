@@ -43,6 +43,13 @@ def block(network: Network, kind: Any) -> int | None:
     return BLOCK
 
 
+def row_of(network: Network, kind: Any) -> Any:
+    """The row of layers that an adapted module is, where it is one and the kernel will compute this loss of it, else None."""
+    if network.row is None or callable(kind) or block(network.row.network, kind) is None:
+        return None
+    return network.row
+
+
 def serves(task: Task, data: Data, thetas: Any, want: str) -> bool:
     """Whether the kernel computes this."""
     if not data.last or not isinstance(task.head, Named) or thetas.dtype != jnp.float32:
@@ -68,7 +75,9 @@ def evaluate(task: Task, data: Data, thetas: Float[Array, "m d"], want: str) -> 
 
 def outputs(network: Network, thetas: Float[Array, "m d"], X: Any) -> Any:
     """The outputs `(m, n, k)` of many models, or None where the kernel does not serve."""
-    native = kernel()
+    native, row = kernel(), row_of(network, "cross_entropy")
+    if row is not None:
+        network, thetas, X = row.network, row.parameters(thetas), row.inputs(X)
     if block(network, "cross_entropy") is None or thetas.dtype != jnp.float32:
         return None
     samples = X if X.ndim == 2 else X.transpose(0, 3, 1, 2)

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from tiltwalk import check
-from tiltwalk.losses import blocks, heads
+from tiltwalk.losses import blocks, compiled, heads
 from tiltwalk.losses import pieces as pieces_
 from tiltwalk.losses.inputs import checked_features, checked_targets, checked_weights
 from tiltwalk.networks import Network
@@ -69,15 +69,19 @@ class Supervised:
         if noise is not None:
             check.number("Supervised.noise", noise, low=0, low_open=True)
         X = checked_features(network, X)
+        row = compiled.row_of(network, kind) if block in (None, compiled.BLOCK) else None
         y = checked_targets(network, y, kind, X.shape[0])
         weight = checked_weights(network, y, kind, X.shape[0], class_weight, sample_weight)
+        asked = None
+        if row is not None:  # a module that the kernel can take
+            asked, network, X = network, row.network, row.inputs(X)
         sizes = blocks.sizes(network, None if callable(kind) else kind)
         block = sizes[0] if block is None else check.whole("Supervised.block", block, low=1)
         log_noise = None if noise is None else jnp.log(jnp.asarray(noise, dtype=float))
         data = blocks.split(network, X, y, weight, block, log_noise)
         head = heads.PerSample(kind, data.last) if callable(kind) else heads.Named(kind, data.last)
         learnt = kind == "gaussian" and noise is None
-        _set(self, data, blocks.Task(network, head, learnt, sizes[1]), int(X.shape[0]))
+        _set(self, data, blocks.Task(network, head, learnt, sizes[1], asked), int(X.shape[0]))
         if callable(kind):
             self._check_callable(kind, X, y)
 
@@ -88,7 +92,7 @@ class Supervised:
 
     @property
     def network(self) -> Network:
-        return self.task.network
+        return self.task.asked
 
     @property
     def kind(self) -> Any:
@@ -210,7 +214,7 @@ class Supervised:
 
     def _run(self, compiled: Any, data: blocks.Data, thetas: Any, *more: Any) -> Any:
         rows = self._rows(thetas)
-        if self.network.differentiable or not check.concrete(rows):
+        if self.task.network.differentiable or not check.concrete(rows):
             return compiled(self.task, data, rows, *more)
         with surfaced():  # a black box: what it raises leaves as itself
             return jax.block_until_ready(compiled(self.task, data, rows, *more))  # type: ignore[no-untyped-call]
@@ -255,7 +259,7 @@ def _made(data: blocks.Data, task: blocks.Task, n: int) -> Supervised:
 
 
 def _why(task: blocks.Task) -> str:
-    if not task.network.differentiable:
+    if not task.asked.differentiable:
         return "a Torch module, which is evaluated as a black box"
     return 'kind="zero_one", which is flat wherever it is continuous'
 
@@ -265,13 +269,14 @@ def _why(task: blocks.Task) -> str:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _sums_with_gradient(task: blocks.Task, data: blocks.Data, thetas: Any) -> Any:
-    return blocks.evaluate(task, data, thetas, "sum")
+    return blocks.evaluate(task, data, task.entered(thetas), "sum")
 
 
 def _forward(task: blocks.Task, data: blocks.Data, thetas: Any) -> Any:
-    if not task.network.differentiable or getattr(task.head, "kind", None) == "zero_one":
+    if not task.asked.differentiable or getattr(task.head, "kind", None) == "zero_one":
         raise TypeError(f"The gradient of a loss needs a differentiable loss; got {_why(task)}.")
-    return blocks.evaluate(task, data, thetas, "gradient")
+    value, grad = blocks.evaluate(task, data, task.entered(thetas), "gradient")
+    return value, task.left(grad)
 
 
 def _backward(task: blocks.Task, grad: Any, cotangent: Any) -> Any:
@@ -284,29 +289,30 @@ _sums = jax.jit(_sums_with_gradient, static_argnums=0)
 
 @partial(jax.jit, static_argnums=0)
 def _each(task: blocks.Task, data: blocks.Data, thetas: Any) -> Any:
-    return blocks.evaluate(task, data, thetas, "each")
+    return blocks.evaluate(task, data, task.entered(thetas), "each")
 
 
 @partial(jax.jit, static_argnums=0)
 def _listed(task: blocks.Task, data: blocks.Data, thetas: Any, indices: Any) -> Any:
-    return blocks.listed(task, data, thetas, indices)
+    return blocks.listed(task, data, task.entered(thetas), indices)
 
 
 @partial(jax.jit, static_argnums=0)
 def _each_its_own(task: blocks.Task, data: blocks.Data, thetas: Any, indices: Any, live: Any) -> Any:
-    return pieces_.listed(task, data, thetas, indices, live)
+    return pieces_.listed(task, data, task.entered(thetas), indices, live)
 
 
 @partial(jax.jit, static_argnums=0, static_argnames=("count", "low"))
 def _until(task: blocks.Task, data: blocks.Data, thetas: Any, limits: Any, wanted: Any, count: int, low: float) -> Any:
-    return pieces_.until(task, data, thetas, limits, wanted, count, low)
+    return pieces_.until(task, data, task.entered(thetas), limits, wanted, count, low)
 
 
 @partial(jax.jit, static_argnums=0, static_argnames="count")
 def _where(task: blocks.Task, data: blocks.Data, thetas: Any, live: Any, first: Any, count: int) -> Any:
-    return pieces_.where(task, data, thetas, live, first, count)
+    return pieces_.where(task, data, task.entered(thetas), live, first, count)
 
 
 @partial(jax.jit, static_argnums=0)
 def _gradients(task: blocks.Task, data: blocks.Data, thetas: Any) -> Any:
-    return blocks.evaluate(task, data, thetas, "gradient")
+    value, grad = blocks.evaluate(task, data, task.entered(thetas), "gradient")
+    return value, task.left(grad)

@@ -6,6 +6,7 @@ not, and shapes that depend on the data cannot be compiled; both are found by tr
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 
 from tiltwalk import check
 from tiltwalk.networks.network import BIAS_SCALE, Adapted, Network, Parameter
+from tiltwalk.networks.recognise import Follower, recognised
 
 EVALUATION = {
     "from_flax": "build linen modules with deterministic=True and use_running_average=True, and call .eval() on NNX ones",
@@ -102,8 +104,12 @@ def _values(leaf: Any) -> np.ndarray:
     return np.asarray(leaf.detach().double() if hasattr(leaf, "detach") else leaf).astype(float)
 
 
-def network(where: str, adapted: Adapted, parts: tuple[Parameter, ...], theta: Any, few: Any) -> Network:
-    """The network, once it has been tried: outputs `(n, k)`, one sample's not changed by the others in its batch."""
+def network(
+    where: str, adapted: Adapted, parts: tuple[Parameter, ...], theta: Any, few: Any, follow: Callable[[Follower], None]
+) -> Network:
+    """The network, once it has been tried: outputs `(n, k)`, one sample's not changed by the others in its batch. `follow` goes
+    through the module and finds the row of layers that it is, if it is one.
+    """
     outputs = np.asarray(adapted.forward(theta, few))
     if outputs.ndim != 2 or outputs.shape[0] != len(few):
         raise ValueError(
@@ -116,7 +122,9 @@ def network(where: str, adapted: Adapted, parts: tuple[Parameter, ...], theta: A
     size = np.nanmax(np.abs(outputs)) + 1e-6 if outputs.size else 1.0
     if alone.shape != (1, outputs.shape[1]) or np.nanmax(np.abs(alone[0] - outputs[0])) > 1e-2 * size:
         raise changing(where, "outputs of a sample that depend on the other samples of its batch")
-    return Network(tuple(few.shape[1:]), int(outputs.shape[1]), parts, adapted=adapted)
+    made = Network(tuple(few.shape[1:]), int(outputs.shape[1]), parts, adapted=adapted)
+    row, why = recognised(follow, made, theta) if few.dtype.kind == "f" else (None, "samples of whole numbers")
+    return dataclasses.replace(made, row=row, unknown=why)
 
 
 def columns(outputs: Any) -> Any:

@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from tiltwalk import check
 from tiltwalk.networks import adapt
 from tiltwalk.networks.network import Adapted, Network
+from tiltwalk.networks.recognise_jaxpr import follow
 
 
 def from_equinox(module: Any, example: Any = None) -> Network:
@@ -57,7 +58,7 @@ def from_equinox(module: Any, example: Any = None) -> Network:
     many = jax.vmap(forward, (0, None))
     init = adapt.around(parts, named)
     adapted = Adapted("equinox", module, forward, many, init, flatten, unflatten, differentiable=True)
-    return adapt.network("from_equinox", adapted, parts, theta, few)
+    return adapt.network("from_equinox", adapted, parts, theta, few, follow(forward, theta.size, few.shape[1:], theta.dtype))
 
 
 def _example(eqx: Any, module: Any) -> Any:

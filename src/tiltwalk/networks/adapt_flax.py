@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from tiltwalk import check
 from tiltwalk.networks import adapt
 from tiltwalk.networks.network import Adapted, Network
+from tiltwalk.networks.recognise_jaxpr import follow
 
 _TRACING = (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError)
 
@@ -95,7 +96,7 @@ def _nnx(nnx: Any, module: Any, few: Any, call: dict[str, Any]) -> Network:
 def _network(module: Any, forward: Any, init: Any, flatten: Any, unflatten: Any, parts: Any, theta: Any, few: Any) -> Network:
     many = jax.vmap(forward, (0, None))
     adapted = Adapted("flax", module, forward, many, init, flatten, unflatten, differentiable=True)
-    return adapt.network("from_flax", adapted, parts, theta, few)
+    return adapt.network("from_flax", adapted, parts, theta, few, follow(forward, theta.size, few.shape[1:], theta.dtype))
 
 
 def _named(tree: Any) -> list[tuple[str, Any]]:

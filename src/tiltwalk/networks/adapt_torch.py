@@ -16,6 +16,7 @@ import numpy as np
 from tiltwalk import check
 from tiltwalk.networks import adapt, callback
 from tiltwalk.networks.network import Adapted, Network
+from tiltwalk.networks.recognise_torch import follow
 
 
 def from_torch(module: Any, example: Any = None) -> Network:
@@ -87,7 +88,8 @@ def from_torch(module: Any, example: Any = None) -> Network:
         raise adapt.unshaped("from_torch", error) from None
     init = adapt.around(parts, named)
     adapted = Adapted("torch", module, forward, forward_many, init, flatten, unflatten, differentiable=False)
-    return adapt.network("from_torch", adapted, parts, theta, few)
+    starts = {p.name: (p.start, p.shape) for p in parts}
+    return adapt.network("from_torch", adapted, parts, theta, few, follow(torch, module, starts))
 
 
 def _traced(host: Any, shape: tuple[int, ...], thetas: Any, X: Any) -> Any:

@@ -154,3 +154,20 @@ def shapes(program: Program, shape: Shape) -> tuple[Shape, ...]:
     for layer in program:
         out.append(output_shape(layer, out[-1]))
     return tuple(out)
+
+
+def described(program: Program) -> str:
+    """A row of layers in one line."""
+    return ", ".join(layer.name if isinstance(layer, Activation) else _short(layer) for layer in program)
+
+
+def _short(layer: Layer) -> str:
+    match layer:
+        case Conv():
+            more = (f", stride {layer.stride}" if layer.stride != 1 else "") + (", same" if layer.padding == "same" else "")
+            return f"Conv({layer.kernel}x{layer.kernel}, {layer.in_channels} to {layer.out_channels}{more})"
+        case Dense():
+            return f"Dense({layer.n_in} to {layer.n_out})"
+        case MaxPool() | AvgPool():
+            return f"{type(layer).__name__}({layer.size})"
+    return type(layer).__name__

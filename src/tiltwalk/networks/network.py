@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from tiltwalk import check
 from tiltwalk.networks import plain
-from tiltwalk.networks.layers import Conv, Dense, Program, Shape, fans, output_shape, parameter_shapes
+from tiltwalk.networks.layers import Conv, Dense, Program, Shape, described, fans, output_shape, parameter_shapes
 
 INITIALISERS = ("glorot", "he", "lecun")
 BIAS_SCALE = 0.1
@@ -57,7 +57,7 @@ class Adapted:
     differentiable: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Network:
     """One sample of `input_shape` in, `n_out` outputs out. Images are `(height, width, channels)`."""
 
@@ -67,11 +67,26 @@ class Network:
     program: Program | None = None
     initialiser: str = "glorot"
     adapted: Adapted | None = None
+    row: Any = None  # of an adapted module, where it is a row of our layers: see recognise.Row
+    unknown: str = ""  # what in an adapted module is none of our layers
+
+    @property
+    def layers(self) -> Program | None:
+        """The row of layers that the network is, which the compiled kernel can take; None for modules that are none."""
+        return self.program if self.row is None else self.row.network.program
+
+    @property
+    def why(self) -> str:
+        """Whether the network is a row of layers that the compiled kernel knows, and if not, what in it is not."""
+        if self.layers is not None:
+            return f"layers that the kernel knows: {described(self.layers)}"
+        return f"no row of layers that the kernel knows: {self.unknown}"
 
     def __repr__(self) -> str:
         inside = "x".join(map(str, self.input_shape))
         kind = "" if self.adapted is None else f"of {self.adapted.library}, "
-        return f"Network({kind}{inside} in, {self.n_out} out, {self.dim:,} parameters)"
+        why = "" if self.adapted is None else f"; {self.why}"
+        return f"Network({kind}{inside} in, {self.n_out} out, {self.dim:,} parameters{why})"
 
     @property
     def dim(self) -> int:
