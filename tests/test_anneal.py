@@ -15,7 +15,7 @@ from scipy import optimize
 import tiltwalk as tw
 from tests.statistics import perceptron
 from tiltwalk import chain, spacing
-from tiltwalk.anneal import _Keeper
+from tiltwalk.anneal_stages import Keeper
 from tiltwalk.pytree import pytree
 from tiltwalk.rules import Metropolis
 
@@ -107,7 +107,7 @@ def test_a_path_is_weighted_by_its_spread_when_sigma_changes(name: str) -> None:
     """The ratio of the densities is what the module says, but for a constant: differences between paths show it."""
     walk = WALKS[name]
     paths = jax.random.normal(jax.random.key(0), (3, 4, 2))
-    keeper = _Keeper(lambda state: None, walk)
+    keeper = Keeper(lambda state: None, walk)
     spread = np.asarray([keeper(tw.ChainState(path, jnp.zeros(4)))["spread"] for path in paths])
     r = 0.6
     other = dataclasses.replace(walk, sigma=r * walk.sigma)
