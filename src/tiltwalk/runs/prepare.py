@@ -111,8 +111,13 @@ def network(config: Config, found: Data) -> networks.Network:
         return networks.lenet(outputs, X.shape[3], X.shape[1])
     inputs = int(np.prod(X.shape[1:]))
     if kind == "linear":
-        return networks.linear(inputs, outputs)
-    return networks.mlp([inputs, *config.network.hidden, outputs], config.network.activation)
+        made = networks.linear(inputs, outputs)
+    else:
+        made = networks.mlp([inputs, *config.network.hidden, outputs], config.network.activation)
+    if X.ndim == 2:
+        return made
+    assert made.program is not None
+    return networks.sequential(X.shape[1:], (networks.Flatten(), *made.program), initialiser=made.initialiser)
 
 
 def loss(config: Config, network: networks.Network, found: Data) -> losses.Supervised:
