@@ -139,6 +139,14 @@ def test_confusion_has_true_classes_in_rows() -> None:
     assert [t.get_text() for t in ax.get_yticklabels()] == ["cat", "dog", "eel"]
 
 
+def test_predicted_values_stand_against_the_true_ones_with_their_deviation() -> None:
+    ax = tw.plots.predicted([[1.0], [3.0]], [[1.5], [2.0]], [[0.5], [0.25]], axes())
+    assert xy(ax.lines[0]) == ([1.0, 3.0], [1.0, 3.0]) and xy(ax.lines[1]) == ([1.0, 3.0], [1.5, 2.0])
+    bars = [segment.tolist() for segment in ax.collections[0].get_segments()]
+    assert bars == [[[1.0, 1.0], [1.0, 2.0]], [[3.0, 1.75], [3.0, 2.25]]]
+    assert not tw.plots.predicted([1.0, 3.0], [1.5, 2.0], ax=axes()).collections
+
+
 def small_ensemble(task: str | None = None) -> tuple[tw.Ensemble, np.ndarray, np.ndarray]:
     network = tw.networks.linear(2, 3)
     X = RNG.normal(size=(30, 2)).astype(np.float32)
@@ -240,6 +248,7 @@ def test_without_axes_a_new_figure_is_made() -> None:
         (lambda: tw.plots.acceptance(3, axes()), "plots.acceptance.run must be a run, with acceptance_by_chain; got 3"),
         (lambda: tw.plots.wrong_images(np.ones((4, 9)), [0, 0, 0, 0], P, axes()), r"must be images .* got \(4, 9\)"),
         (lambda: tw.plots.wrong_images(np.ones((3, 9, 9)), [0] * 4, P, axes()), "as many as labels and probabilities; got 3"),
+        (lambda: tw.plots.predicted([1.0, 2.0], [1.0], ax=axes()), "plots.predicted.mean must be as many as y; got 2 and 1"),
         (lambda: tw.plots.uncertain_images(np.ones((4, 9, 9)), [0] * 4, P, axes(), count=0), "count must be .* at least 1"),
     ],
 )  # fmt: skip

@@ -20,6 +20,7 @@ COMMANDS = {
     "train": ("tiltwalk.cli.train", "Train an ensemble without gradients, and test it."),
     "resume": ("tiltwalk.cli.resume", "Go on with a run that was stopped or killed, or beyond its end."),
     "predict": ("tiltwalk.cli.predict", "Predict new samples: classes, probabilities, spread over the members."),
+    "report": ("tiltwalk.cli.report", "Write a report on a run: one HTML file with figures, and a verdict in words."),
     "sweep": ("tiltwalk.cli.sweep", "Runs over a grid of settings, each in its own folder; goes on where it was stopped."),
     "reproduce": ("tiltwalk.cli.reproduce", "Draw a figure of the paper: PNG, SVG and a JSON of its numbers."),
     "exact": ("tiltwalk.cli.exact", "The linear perceptron in closed form: loss and log Z against s."),

@@ -23,7 +23,7 @@ def guarded(group: click.Group, argv: list[str]) -> int:
     debug = "--debug" in argv
     words = [word for word in argv if word != "--debug"]
     try:
-        status = group.main(words, prog_name="tiltwalk", standalone_mode=False)
+        status = group.main(words, prog_name="tiltwalk", standalone_mode=False, obj=tuple(words))
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return BAD_INPUT

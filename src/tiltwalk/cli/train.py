@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,12 @@ def command(
     from tiltwalk.runs import session
 
     session.compiled_once()
+    line = shlex.join(["tiltwalk", *click.get_current_context().obj])
     folder = out or _named(chosen.data.source)
     with live.shown(quiet=quiet, as_json=as_json, folder=folder, tensorboard=chosen.output.tensorboard) as watcher:
-        result = live.ended(lambda: session.begin(chosen, folder, watcher, settings.versions()), lambda: _latest(folder, out))
+        result = live.ended(
+            lambda: session.begin(chosen, folder, watcher, settings.versions(), command=line), lambda: _latest(folder, out)
+        )
     _say(result, folder, time.perf_counter() - began, as_json)
 
 
@@ -106,6 +110,7 @@ def _say(result: dict[str, Any], folder: Path, seconds: float, as_json: bool) ->
     for line in spoken(result["test"]):
         click.echo(line)
     click.echo(f"Wrote {folder / 'ensemble.safetensors'} and {folder / 'result.json'} in {seconds:.0f} s.")
+    click.echo(f"To see how it went: tiltwalk report {shlex.quote(str(folder))}")
 
 
 def spoken(found: dict[str, float | None]) -> list[str]:

@@ -8,7 +8,7 @@ Each returns the axes. matplotlib is imported when something is drawn: `pip inst
 """
 
 from tiltwalk.plots.paths import components, landscape
-from tiltwalk.plots.prediction import confusion, members, reliability, uncertain_images, wrong_images
+from tiltwalk.plots.prediction import confusion, members, predicted, reliability, uncertain_images, wrong_images
 from tiltwalk.plots.sampling import acceptance, autocorrelation, by_position, curve, loss, step_sizes
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "landscape",
     "loss",
     "members",
+    "predicted",
     "reliability",
     "step_sizes",
     "uncertain_images",

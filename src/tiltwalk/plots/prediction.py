@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from tiltwalk import check, metrics
 from tiltwalk.ensemble import Ensemble, entropy, softmax
 from tiltwalk.plots import style
+from tiltwalk.plots.sampling import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,12 +48,11 @@ def confusion(
     size = len(counts)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     ax = style.axes_for(ax, 4.8, 4.6)
-    ax.imshow(shares, cmap="Blues", vmin=0, vmax=1.15)
+    ax.imshow(shares, cmap=style.shade(), vmin=0, vmax=1)
     if size <= NUMBERS:
         for (row, column), count in np.ndenumerate(counts):
             if count:
-                ink = "white" if shares[row, column] > 0.55 else style.SOLID
-                ax.text(column, row, str(count), ha="center", va="center", color=ink, fontsize=9 if size <= 12 else 6)
+                ax.text(column, row, str(count), ha="center", va="center", fontsize=9 if size <= 12 else 6)
     if size <= 2 * NUMBERS:
         names = [style.label(name, 12) for name in (range(size) if classes is None else classes)]
         turn = 0 if max(map(len, names)) <= 3 else 60
@@ -60,6 +60,25 @@ def confusion(
         ax.set_yticks(range(size), names)
     ax.grid(visible=False)
     ax.set(xlabel="predicted class", ylabel="true class")
+    return ax
+
+
+def predicted(y: ArrayLike, mean: ArrayLike, deviation: ArrayLike | None = None, ax: Axes | None = None) -> Axes:
+    """Predicted against true value, with bars of one `deviation` where it is given: on the diagonal, predictions are right."""
+    true, guess = (
+        check.numeric(f"plots.predicted.{name}", x, "numbers, one a sample").ravel() for name, x in (("y", y), ("mean", mean))
+    )
+    if true.size == 0 or true.shape != guess.shape:
+        raise ValueError(f"plots.predicted.mean must be as many as y; got {true.size} and {guess.size}.")
+    bars = None if deviation is None else np.broadcast_to(np.asarray(deviation, float).ravel(), true.shape)
+    some = spread(len(true))
+    low, high = min(true.min(), guess.min()), max(true.max(), guess.max())
+    ax = style.axes_for(ax, 4.4, 4.2)
+    ax.plot([low, high], [low, high], color=style.INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    if bars is not None:
+        ax.vlines(true[some], (guess - bars)[some], (guess + bars)[some], color=style.COOL, linewidth=1.0, alpha=0.35)
+    ax.plot(true[some], guess[some], "o", color=style.COOL, markersize=3.5, markeredgewidth=0)
+    ax.set(xlabel="true value", ylabel="predicted value")
     return ax
 
 

@@ -43,8 +43,6 @@ INK = "#222222"
 WARM = "#d95f02"
 COOL = "#2878b5"
 FAINT = "#8a8f98"
-SOLID = "#1b1b1b"
-"""On light shades, whatever the page behind is."""
 
 TONES = (COOL, WARM, "#00906a", "#a765b5", "#96801a", "#b5504f")
 """Lines that belong to different things. Each stands out from white paper and from a dark screen by 3 to 1: a test says so."""
@@ -131,6 +129,13 @@ def colours(n: int) -> list[Any]:
     from matplotlib import colormaps
 
     return [colormaps["viridis"](x) for x in np.linspace(0.0, 0.88, n)]
+
+
+def shade() -> Any:
+    """Shades from nothing to blue, on any ground: ink can be read on all of them."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    return LinearSegmentedColormap.from_list("shade", [(*to_rgb(COOL), 0.0), (*to_rgb(COOL), 0.7)])
 
 
 def along(n: int) -> list[Any]:

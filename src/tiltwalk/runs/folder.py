@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tiltwalk.runs.prepare import Data
     from tiltwalk.runs.writer import Writer
 
+LAST = 16
+"""Kept paths of each chain that the noise is read from."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
@@ -121,6 +124,15 @@ class RunFolder:
         from tiltwalk.runs import session
 
         return session.ensemble_of(self._writer, self.network)
+
+    @cached_property
+    def noise(self) -> float | None:
+        """The noise that the last kept paths have learnt, on average; None where the loss has none to learn."""
+        if not self.manifest["counts"]["posterior/step"] or self.record["dim"] == self.network.dim:
+            return None
+        count = self.manifest["counts"]["posterior/step"]
+        last = self._writer.draws.read("posterior/theta", max(0, count - LAST), count)
+        return float(np.exp(last[..., -1].astype(float)).mean())
 
     @cached_property
     def data(self) -> Data:

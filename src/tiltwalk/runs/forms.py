@@ -14,6 +14,7 @@ try:
 except ImportError as missing:
     raise ImportError('Run folders need pydantic: pip install "tiltwalk[runs]".') from missing
 
+MOST_LETTERS = 10_000
 MOST_NUMBERS = 2**40
 """In one draw of all chains, losses or paths."""
 
@@ -21,7 +22,7 @@ Size = Annotated[int, Field(ge=1, lt=2**40)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Word = Annotated[str, Field(max_length=10_000)]
+Word = Annotated[str, Field(max_length=MOST_LETTERS)]
 
 
 class Form(BaseModel):
@@ -64,6 +65,9 @@ class Record(Form):
     length: Size
     dtype: Literal["float32", "float64"]
     moves: Annotated[list[Word], Field(min_length=2, max_length=1000)]
+    versions: dict[str, Word] = {}
+    device: Word = ""
+    command: Word | None = None
 
     @model_validator(mode="after")
     def _of_some_size(self) -> Record:

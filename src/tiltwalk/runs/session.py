@@ -21,7 +21,7 @@ from tiltwalk._version import __version__
 from tiltwalk.ensemble import Ensemble
 from tiltwalk.ensemble_file import to_dict
 from tiltwalk.measure import PathMeasure
-from tiltwalk.runs import checkpoint, files, layout, prepare
+from tiltwalk.runs import checkpoint, files, forms, layout, prepare
 from tiltwalk.runs.writer import SAMPLING, Nobody, Watcher, Writer
 from tiltwalk.sampling import names_of
 from tiltwalk.training import Budget, even, step_size, warm_up
@@ -38,8 +38,13 @@ MOST_MEMBERS = 2**28
 """Numbers in all members of an ensemble, above which some of the paths are left out, evenly."""
 
 
-def begin(config: Config, path: Path, watcher: Watcher | None = None, head: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Makes the folder, and the run in it, to its end; returns the figures on the test data."""
+def begin(
+    config: Config, path: Path, watcher: Watcher | None = None, head: tuple[str, ...] = (), *, command: str | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """Makes the folder, and the run in it, to its end; returns the figures on the test data.
+
+    `command` is what somebody typed to have it made: it is kept for them to read.
+    """
     watcher = watcher or Nobody()
     found = prepare.load_for(config)
     config = prepare.resolved(config, found)
@@ -53,6 +58,7 @@ def begin(config: Config, path: Path, watcher: Watcher | None = None, head: tupl
     _room(path)
     record = {
         "tiltwalk": __version__,
+        "command": command if command is not None and len(command) <= forms.MOST_LETTERS else None,
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "device": str(jax.devices()[0].device_kind),
         "data": {
