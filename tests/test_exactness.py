@@ -68,6 +68,7 @@ MOVES: dict[str, Any] = {
     "sweep": tw.moves.Sweep(),
     "sweep_partly": tw.moves.Sweep(step=0.4),
     "sweep_some": tw.moves.Sweep(fraction=0.5),
+    "sweep_by_group": tw.moves.Sweep(step=0.9, parameters=np.array([1.0, 0.4])),
 }
 
 
@@ -90,7 +91,7 @@ def all_cases() -> list[Any]:
 
 CASES = all_cases()
 LENGTHS = [(walk, length) for walk in WALKS for length in (1, 2, 3, 4, 5)]
-TESTS = len(CASES) + 2 * len(LENGTHS) + 14
+TESTS = len(CASES) + 2 * len(LENGTHS) + 16
 
 
 def assert_exact(white: np.ndarray, moved: float) -> None:
@@ -104,6 +105,12 @@ def assert_exact(white: np.ndarray, moved: float) -> None:
 def test_every_move_on_every_walk_leaves_the_law_unchanged(walk: str, move: str, length: int) -> None:
     seed = CASES.index((walk, move, length))
     assert_exact(*whitened_after(ONE, WALKS[walk], length, MOVES[move], s=S, steps=6, chains=CHAINS, seed=seed))
+
+
+@pytest.mark.parametrize("walk", ["flat", "returning"])
+def test_steps_of_their_own_for_models_and_parameters_leave_the_law_unchanged(walk: str) -> None:
+    move = tw.moves.Sweep(step=0.6, sites=np.array([0.5, 1.0, 1.5, 2.0, 0.8]), parameters=np.array([0.5, 1.2]))
+    assert_exact(*whitened_after(ONE, WALKS[walk], 5, move, s=S, steps=6, chains=CHAINS, seed=4001))
 
 
 @pytest.mark.parametrize(("walk", "length"), LENGTHS, ids=lambda x: str(x))

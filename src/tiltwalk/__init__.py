@@ -42,6 +42,7 @@ from tiltwalk.smc_run import SMCRun
 from tiltwalk.starts import Flat, Normal, Uniform
 from tiltwalk.stochastic import sghmc, sgld
 from tiltwalk.training import Trained, train
+from tiltwalk.tuning import TunedSweep, tuned_sweep
 from tiltwalk.types import ChainState, Decision, Noise, Proposal, StepInfo
 from tiltwalk.walks import OrnsteinUhlenbeck, RandomWalk
 from tiltwalk.warm import grow, warm_start
@@ -65,6 +66,7 @@ __all__ = [
     "Trained",
     "TrajectoryClassifier",
     "TrajectoryRegressor",
+    "TunedSweep",
     "Uniform",
     "__version__",
     "anneal",
@@ -92,6 +94,7 @@ __all__ = [
     "spaced_ladder",
     "thermo",
     "train",
+    "tuned_sweep",
     "warm_start",
 ]
 
