@@ -104,7 +104,8 @@ def _of_groups(pilot: _Pilot, groups: list[np.ndarray], steps: int) -> Float[np.
         alone = np.zeros(pilot.measure.dim)
         alone[group] = 1.0
         found[group] = float(pilot.whole(Sweep(parameters=alone), steps).step)
-    return found / found.max()
+    relative: Float[np.ndarray, " d"] = found / found.max()
+    return relative
 
 
 class _Pilot:
@@ -125,7 +126,8 @@ class _Pilot:
     def accepted(self, move: Sweep, steps: int) -> Float[np.ndarray, " tau"]:
         """The share of sweeps in which each model moved."""
         found = np.asarray(self._sampled(move, steps, keep=_places).kept)
-        return np.asarray(np.mean(found[:, 1:] != found[:, :-1], (0, 1)))
+        share: Float[np.ndarray, " tau"] = np.asarray(np.mean(found[:, 1:] != found[:, :-1], (0, 1)), np.float64)
+        return share
 
     def _sampled(self, move: Sweep, steps: int, **more: Any) -> Any:
         self.key += 1

@@ -31,6 +31,7 @@ CHILD = (
 )
 SHORT = ["--target", "y", "--chains", "4", "--length", "8", "--sigma", "0.1", "--hidden", "32,32"]
 FIXED = ["--set", "budget.warm_up=false", "--set", "budget.burn_in=0", "--set", "moves.0.step=0.05", "--set", "output.paths=8"]
+OFTEN = ["--set", "output.save_seconds=1"]
 MOST_SAVING = 0.03
 MOST_GROWTH = 0.05
 
@@ -60,8 +61,8 @@ class Bench:
             raise RuntimeError(f"tiltwalk ended with status {process.returncode}: {err.strip()}")
         return int(err.split("peak ")[-1].split()[0])
 
-    def train(self, name: str, steps: int) -> int:
-        return self.ended(self.start("train", "data.csv", *SHORT, *FIXED, "--steps", steps, "--out", name))
+    def train(self, name: str, steps: int, *more: str) -> int:
+        return self.ended(self.start("train", "data.csv", *SHORT, *FIXED, *more, "--steps", steps, "--out", name))
 
     def programs(self) -> set[str]:
         """Compiled programs that are kept."""
@@ -103,12 +104,10 @@ def memory(bench: Bench, seconds: float) -> dict[str, Any]:
 
 
 def resumed(bench: Bench, steps: int) -> dict[str, Any]:
-    """Stopped half way and gone on with, beside unstopped."""
-    bench.train("whole", steps)
+    """Stopped half way and gone on with, beside unstopped; both save as often."""
+    bench.train("whole", steps, *OFTEN)
     whole = bench.opened("whole")
-    process = bench.start(
-        "train", "data.csv", *SHORT, *FIXED, "--steps", steps, "--set", "output.save_seconds=0.5", "--out", "run"
-    )
+    process = bench.start("train", "data.csv", *SHORT, *FIXED, *OFTEN, "--steps", steps, "--out", "run")
     while process.poll() is None:
         time.sleep(0.1)
         try:
@@ -142,7 +141,7 @@ def main(out: pathlib.Path | None = None, quick: bool = False) -> dict[str, Any]
         report: dict[str, Any] = {"quick": quick}
         measured: dict[str, Callable[[], dict[str, Any]]] = {
             "memory": lambda: memory(bench, 3 if quick else 20),
-            "resumed": lambda: resumed(bench, report["memory"]["more_steps"]),
+            "resumed": lambda: resumed(bench, (1 if quick else 5) * report["memory"]["more_steps"]),
             "saving": lambda: saving(bench, 12 if quick else 90),
         }
         for part, measure in measured.items():
