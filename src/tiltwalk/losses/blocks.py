@@ -272,11 +272,41 @@ def split(network: Network, X: Any, y: Any, weight: Any, block: int, log_noise: 
         return xp.concatenate([a, more]).reshape(count, block, *a.shape[1:])
 
     # filled with copies of the first sample, which no network and no per-sample loss can mind
-    X, y, weight = cut(X, X[:1]), cut(y, y[:1]), cut(weight, 0)
+    y, weight = cut(y, y[:1]), cut(weight, 0)
+    y = y.swapaxes(1, 2) if last and y.ndim == 3 else y
+    if last and isinstance(X, np.ndarray):
+        return Data(_laid_last(X, count, block), jnp.asarray(y), jnp.asarray(weight), log_noise, last)
+    X = cut(X, X[:1])
     if last:
-        X = X.transpose(0, 2, 1) if X.ndim == 3 else X.transpose(0, 4, 2, 3, 1)
-        y = y.swapaxes(1, 2) if y.ndim == 3 else y
+        X = X.transpose(_SAMPLES_LAST[X.ndim])
     return Data(jnp.asarray(X), jnp.asarray(y), jnp.asarray(weight), log_noise, last)
+
+
+_SAMPLES_LAST = {3: (0, 2, 1), 5: (0, 4, 2, 3, 1)}
+"""From `(blocks, n, features)` to `(blocks, features, n)`, and from channels last to channels first, for images in blocks."""
+
+_ALIGNMENT = 64
+"""Bytes: where an array begins at a multiple of it, JAX takes its memory as it is."""
+
+
+def _laid_last(X: np.ndarray, count: int, block: int) -> Array:
+    """`X` in blocks, samples last, in one copy: data sets may be large, and a user holds the first one."""
+    axes = _SAMPLES_LAST[X.ndim + 1]
+    shape = tuple((count, block, *X.shape[1:])[axis] for axis in axes)
+    room = np.empty(int(np.prod(shape)) * X.dtype.itemsize + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    laid = room[start : start + room.size - _ALIGNMENT].view(X.dtype).reshape(shape)
+    whole = len(X) // block
+    some = max(1, 2**24 // max(1, X[:block].nbytes))  # blocks at a time
+    for i in range(0, whole, some):
+        part = X[i * block : min(i + some, whole) * block]
+        laid[i : min(i + some, whole)] = part.reshape(-1, block, *X.shape[1:]).transpose(axes)
+    if whole < count:
+        rest = X[whole * block :]
+        filled = np.concatenate([rest, np.broadcast_to(X[:1], (block - len(rest), *X.shape[1:]))])
+        laid[whole] = filled[None].transpose(axes)[0]
+    found: Array = jax.device_put(laid, may_alias=True)
+    return found
 
 
 def listed(task: Task, data: Data, thetas: Float[Array, "m d"], indices: Any) -> Any:

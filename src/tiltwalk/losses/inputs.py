@@ -21,11 +21,11 @@ def checked_features(network: Network, X: Any) -> Any:
         raise ValueError(f"Supervised.X must hold at least one sample; got {check.shown(X)}.")
     raw = X.dtype == np.uint8 and X.max(initial=0) > 1
     X = network.as_inputs(X)
-    bad = int(np.sum(~np.isfinite(X))) if X.dtype.kind == "f" else 0
+    bad = X.size - int(np.count_nonzero(np.isfinite(X))) if X.dtype.kind == "f" else 0
     if bad:
         raise ValueError(f"Supervised.X must be finite; got {bad} entries that are NaN or infinite.")
     image = len(network.input_shape) == 3
-    if raw or (image and network.adapted is None and np.abs(X).max() > 1 and np.array_equal(X, np.round(X))):
+    if raw or (image and network.adapted is None and max(X.max(), -X.min()) > 1 and np.array_equal(X, np.round(X))):
         raise ValueError(
             f"Supervised.X must be scaled, such as X / {X.max():g}; got whole numbers from {X.min():g} to {X.max():g}."
         )
