@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tiltwalk.cli import live
-from tiltwalk.cli.train import _say
+from tiltwalk.cli.train import say
 
 
 @click.command("resume")
@@ -32,4 +32,4 @@ def command(folder: Path, steps: int | None, more: int | None, quiet: bool, as_j
     tensorboard = (folder / "tensorboard").is_dir()
     with live.shown(quiet=quiet, as_json=as_json, folder=folder, tensorboard=tensorboard) as watcher:
         result = live.ended(lambda: session.resume(folder, steps, more, watcher))
-    _say(result, folder, time.perf_counter() - began, as_json)
+    say(result, folder, time.perf_counter() - began, as_json, quiet)

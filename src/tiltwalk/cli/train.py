@@ -85,7 +85,7 @@ def command(
         result = live.ended(
             lambda: session.begin(chosen, folder, watcher, settings.versions(), command=line), lambda: _latest(folder, out)
         )
-    _say(result, folder, time.perf_counter() - began, as_json)
+    say(result, folder, time.perf_counter() - began, as_json, quiet)
 
 
 def _toml(value: Any) -> str:
@@ -103,14 +103,16 @@ def _widths(text: str) -> list[int]:
         ) from None
 
 
-def _say(result: dict[str, Any], folder: Path, seconds: float, as_json: bool) -> None:
+def say(result: dict[str, Any], folder: Path, seconds: float, as_json: bool, quiet: bool) -> None:
+    """The end of a training, of `train` and of `resume`."""
     if as_json:
         click.echo(json.dumps({"event": "finished", "folder": str(folder)} | result))
         return
     for line in spoken(result["test"]):
         click.echo(line)
     click.echo(f"Wrote {folder / 'ensemble.safetensors'} and {folder / 'result.json'} in {seconds:.0f} s.")
-    click.echo(f"To see how it went: tiltwalk report {shlex.quote(str(folder))}")
+    if not quiet:
+        click.echo(f"To see how it went: tiltwalk report {shlex.quote(str(folder))}")
 
 
 def spoken(found: dict[str, float | None]) -> list[str]:
