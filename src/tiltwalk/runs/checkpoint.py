@@ -97,6 +97,15 @@ def load(run: Path, number: int) -> Checkpoint:
     return Checkpoint(number, content, unpack(state.name, stored(state, content["state"])))
 
 
+def claimed(run: Path, number: int) -> int:
+    """The number that a manifest gives itself: another one than its name's where somebody renamed it."""
+    try:
+        found = opened(paths(run, number)[1]).get("number")
+    except Damaged:
+        return number
+    return found if isinstance(found, int) else number
+
+
 def stored(path: Path, described: dict[str, Any]) -> bytes:
     """A file as `described`: of these `bytes`, where they are known, with this `sha256`."""
     size = described["bytes"]
@@ -160,4 +169,4 @@ def _read(path: Path, most: int) -> bytes:
     except PermissionError:
         raise
     except OSError as error:
-        raise Damaged(f"{path.name} cannot be read ({error.strerror}).") from None
+        raise Damaged(f"{path} cannot be read ({error.strerror}).") from None

@@ -269,7 +269,7 @@ class Draws:
         except FileNotFoundError:
             raise ValueError(f"{place} is missing.") from None
         except OSError as error:
-            raise ValueError(f"{place} cannot be read ({error.strerror}).") from None
+            raise ValueError(f"{self.folder / place} cannot be read ({error.strerror}).") from None
         if len(content) != array.chunk_bytes or files.sha256(content) != digest:
             raise ValueError(f"{place} is damaged: it does not have the digest that it was written with.")
         return content

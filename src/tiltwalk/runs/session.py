@@ -172,6 +172,10 @@ def restored(path: Path, config: Config, record: dict[str, Any]) -> tuple[Writer
         except checkpoint.Damaged as error:
             notes.append(f"checkpoint {number} cannot be used: {error}")
             continue
+        for older in there[there.index(number) + 1 :]:
+            newer = checkpoint.claimed(path, older)
+            if newer > number:
+                notes.append(f"checkpoint {newer} cannot be used: it lies where checkpoint {older} should")
         if notes:
             notes.append(f"falling back to checkpoint {number}, step {writer.steps}")
         return writer, notes
